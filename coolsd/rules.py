@@ -1,0 +1,162 @@
+"""Acceptance rules: how much of the draft row's mass a rule keeps, and what it draws when it rejects.
+
+A new rule is one class with `kept_mass`; the acceptance probability f = K/q, the residual G* and the cost follow from it. Knows
+nothing of rounds, models or random numbers. p is the target row, q the draft row, K = q f the kept mass.
+
+Rows broadcast: `p` and `q` are (..., V) and `position` an int, or an int64 tensor (...) with one draft position a row.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+FIRST_COLUMNS = 4  # neighbours looked at first; each further look takes twice as many
+
+
+def norm_residual(excess: Tensor, p: Tensor) -> Tensor:
+    """Norm([excess]_+) over the last axis; p where nothing is left, which is rounding: a rejection leaves mass behind."""
+    excess = excess.clamp(min=0)
+    mass = excess.sum(-1, keepdim=True)
+    return torch.where(mass > 0, excess / mass, p)
+
+
+class Rule(ABC):
+    """An acceptance rule, given by its kept mass."""
+
+    residual_depends_on_token = False  # True: `residual` looks at the rejected token
+
+    @abstractmethod
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        """K = q f over the whole vocabulary, (..., V), with 0 <= K <= q."""
+
+    def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        """K of one token a row: p, q (L, V), position, token (L,) -> (L,). Rules that can avoid the whole vocabulary override it."""
+        return self.kept_mass(p, q, position).gather(-1, token[..., None]).squeeze(-1)
+
+    def accept_prob(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        """f = K/q of one token a row, (L,) in [0, 1]; 0 for a token that q cannot have drawn."""
+        drawn = q.gather(-1, token[..., None]).squeeze(-1)
+        return torch.where(drawn > 0, self.kept_at(p, q, position, token) / drawn, 0.0)
+
+    def residual(self, p: Tensor, q: Tensor, position: int | Tensor, token: int | Tensor) -> Tensor:
+        """Law of the recovered token after `token` was rejected: G* = Norm([p - K]_+), (..., V) (COOL-SD, arXiv 2601.09212).
+
+        G* is a minimiser of the one-step total variation for any kept mass (derived: the error is at least Σ [K - p]_+, and is
+        that under G*).
+        """
+        return norm_residual(p - self.kept_mass(p, q, position), p)
+
+    def cost(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        """Total variation spent by one step with the residual G*: Σ_x [K - p]_+, (...)."""
+        return (self.kept_mass(p, q, position) - p).clamp(min=0).sum(-1)
+
+
+class Relaxed(Rule):
+    """f = min(1, ω_i p/q), so K = min(q, ω_i p) (COOL-SD, arXiv 2601.09212); ω = 1 is vanilla speculative decoding.
+
+    A token of target probability 0 is never kept, and the emitted law never exceeds max(1, ω) p. For ω >= 1 the residual is the
+    vanilla one, for ω <= 1 the step is exact (derived).
+
+    Args:
+        schedule: (length,) ω per draft position.
+    """
+
+    def __init__(self, schedule: Tensor):
+        self.schedule = schedule
+
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        return torch.minimum(q, self.schedule.to(p.device)[position].unsqueeze(-1) * p)
+
+    def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        index = token[..., None]
+        return self.kept_mass(p.gather(-1, index), q.gather(-1, index), position).squeeze(-1)
+
+
+class Lossless(Rule):
+    """K = min(q, p): vanilla speculative sampling (arXiv 2211.17192), at any position."""
+
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        return torch.minimum(q, p)
+
+
+class Diverse(Rule):
+    """K = min(q, w p + (1 - w) q): the emitted law is w p + (1 - w) q (DIVERSED, arXiv 2604.07622; transformers' ensemble weight).
+
+    That law is the purpose, so unlike the other rules this one emits tokens outside the target's support. It costs (1 - w) TV(p, q).
+
+    Args:
+        w: weight of the target in [0, 1]; 1 is lossless, 0 copies the drafter.
+    """
+
+    def __init__(self, w: float):
+        self.w = w
+
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        return q - self.w * (q - p).clamp(min=0)
+
+
+class Lantern(Rule):
+    """A drafted code borrows the target mass of its nearest codes: K = min(q, p + c_m) (LANTERN, arXiv 2410.03355, and LANTERN++).
+
+    c_m is the p of the m nearest codes, m the largest number up to k with c_m <= budget. With an absolute budget a code of target
+    probability 0 can be accepted on its neighbours' account, as published.
+
+    Residual, `optimal=False`: what LANTERN's released code does for LlamaGen: if anything was borrowed, q is set to 0 on the k + 1
+    nearest codes of the rejected token (one more than can be borrowed), then Norm([p - q]_+). `optimal=True`: G*. As f is never below
+    the lossless one, G* is then the vanilla residual Norm([p - q]_+).
+
+    Args:
+        neighbours: (V, >= k) codes by distance, nearest first, self excluded; of any integer type, on the device of the rows.
+        k: most neighbours that can be borrowed from.
+        budget: up to 1 an absolute cap on c_m (a total variation); above 1 the factor λ of LANTERN++: c_m <= (λ - 1) p(x).
+        optimal: draw from G*.
+    """
+
+    def __init__(self, neighbours: Tensor, k: int, budget: float, optimal: bool = False):
+        if neighbours.ndim != 2 or not 1 <= k <= neighbours.shape[1]:
+            raise ValueError(f"neighbours {tuple(neighbours.shape)} must be (V, columns) with at least k = {k} >= 1 columns")
+        self.nearest = neighbours[:, : k + 1].long()
+        self.k = k
+        self.budget = budget
+        self.residual_depends_on_token = not optimal
+
+    def _limit(self, p: Tensor, row: Tensor, token: Tensor) -> Tensor:
+        """Most mass that a token may borrow, (N,)."""
+        mass = p[row, token]
+        return torch.full_like(mass, self.budget) if self.budget <= 1 else (self.budget - 1) * mass
+
+    def _kept(self, p: Tensor, q: Tensor, row: Tensor, token: Tensor) -> Tensor:
+        """min(q, p + c_m) of tokens (N,) in rows (N,) of p and q (R, V)."""
+        limit, need = self._limit(p, row, token), q[row, token] - p[row, token]
+        borrowed = torch.zeros_like(need)
+        start, width = 0, FIRST_COLUMNS
+        active = ((need > 0) & (limit > 0)).nonzero().squeeze(-1)
+        while start < self.k and len(active):
+            nearest = self.nearest[token[active], start : min(start + width, self.k)]
+            mass = borrowed[active, None] + p[row[active, None], nearest].cumsum(-1)
+            fits = mass <= limit[active, None]
+            borrowed[active] = torch.maximum(borrowed[active], mass.masked_fill(~fits, 0.0).amax(-1))
+            # Most tokens meet their budget, or have all that q can use, after a few neighbours.
+            active = active[fits[:, -1] & (borrowed[active] < need[active])]
+            start, width = start + width, 2 * width
+        return torch.minimum(q[row, token], p[row, token] + borrowed)
+
+    def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        return self._kept(p, q, torch.arange(len(token), device=token.device), token)
+
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        kept = torch.minimum(p, q)
+        flat_p, flat_q, flat_kept = (t.reshape(-1, t.shape[-1]) for t in (p, q, kept))
+        row, token = (flat_q > flat_p).nonzero(as_tuple=True)
+        flat_kept[row, token] = self._kept(flat_p, flat_q, row, token)
+        return flat_kept.view_as(kept)
+
+    def residual(self, p: Tensor, q: Tensor, position: int | Tensor, token: int | Tensor) -> Tensor:
+        if self.residual_depends_on_token:
+            token = torch.as_tensor(token, device=p.device)
+            flat_p, flat_token = p.reshape(-1, p.shape[-1]), token.reshape(-1)
+            row = torch.arange(len(flat_token), device=p.device)
+            borrowed = flat_p[row, self.nearest[flat_token, 0]] <= self._limit(flat_p, row, flat_token)
+            q = torch.where(borrowed.view(token.shape)[..., None], q.scatter(-1, self.nearest[token], 0.0), q)
+        return norm_residual(p - q, p)

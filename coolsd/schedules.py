@@ -1,0 +1,41 @@
+"""Relaxation schedules: ω for each draft position of a round.
+
+Knows nothing of rows or rules. A schedule is a (length,) float32 tensor; entry i - 1 belongs to draft position i, counted from the
+start of the round and not of the picture. ω = 1 is lossless, above 1 accepts more than lossless, below 1 less (and is still exact).
+"""
+
+import torch
+from torch import Tensor
+
+
+def annealed(length: int, delta: float, nu: float = 0.7, mu: float | None = None, clamp: bool = False) -> Tensor:
+    """ω_i = δ exp(-ν i - μ), i = 1..length (COOL-SD, arXiv 2601.09212).
+
+    Args:
+        length: draft positions.
+        delta: total relaxation.
+        nu: decay per position; negative anneals in reverse.
+        mu: normaliser. None takes the μ that makes the mean of ω equal δ; the paper speaks of a mean-normalised schedule, the closed
+            form is derived.
+        clamp: raise every ω below 1 to 1 (ours, not the paper's). Where ω decreases this leaves the law of the round unchanged and
+            never accepts less, since a step with ω <= 1 is exact.
+
+    Returns:
+        (length,) float32, finite.
+    """
+    exponent = -nu * torch.arange(1, length + 1, dtype=torch.float64)
+    # δ L softmax(-ν i) is δ exp(-ν i) over its mean, without underflow for large ν.
+    omega = delta * length * exponent.softmax(0) if mu is None else delta * (exponent - mu).exp()
+    if clamp:
+        omega = omega.clamp(min=1.0)
+    return omega.clamp(max=torch.finfo(torch.float32).max).float()  # an infinite ω times p = 0 would be NaN
+
+
+def uniform(length: int, delta: float) -> Tensor:
+    """The same ω = δ at every position (UniformRSD, the paper's ablation). (length,) float32."""
+    return torch.full((length,), float(delta))
+
+
+def lossless(length: int) -> Tensor:
+    """ω = 1 at every position: vanilla speculative decoding. (length,) float32."""
+    return torch.ones(length)

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import pytest
+import torch
+from tables import FAILS, PASSES, chi_square
+
+from coolsd.sampling import draw, guide, to_probs
+
+LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -torch.inf], [0.5, 0.5, 3.0, 0.5, -2.0]])
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rows_are_float32_laws(dtype):
+    for options in ({}, {"temperature": 0.0}, {"temperature": 0.3, "top_k": 2, "top_p": 0.8}):
+        probs = to_probs(LOGITS.to(dtype), **options)
+        assert probs.dtype == torch.float32
+        torch.testing.assert_close(probs.sum(-1), torch.ones(2))
+        assert probs[0, 4] == 0
+
+
+def test_low_precision_logits_give_the_float32_softmax_of_their_values():
+    logits = torch.randn(3, 50, generator=generator()).bfloat16()
+    torch.testing.assert_close(to_probs(logits), logits.double().softmax(-1).float())
+
+
+def test_temperature_zero_is_the_argmax():
+    assert to_probs(LOGITS, temperature=0.0).tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("temperature", [2e-5, 1e-3, 0.5, 3.0])
+def test_any_temperature_is_finite(temperature):
+    probs = to_probs(1000 * LOGITS, temperature=temperature)
+    torch.testing.assert_close(probs, (1000 * LOGITS.double() / temperature).softmax(-1).float())
+
+
+def test_top_k_keeps_ties():
+    assert (to_probs(LOGITS, top_k=2)[1] > 0).tolist() == [True, True, True, True, False]
+    assert (to_probs(LOGITS, top_k=2)[0] > 0).tolist() == [True, True, False, False, False]
+    torch.testing.assert_close(to_probs(LOGITS, top_k=99), to_probs(LOGITS))
+
+
+def test_top_p_keeps_the_token_that_crosses():
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    assert (to_probs(logits, top_p=0.6) > 0).sum() == 2
+    assert (to_probs(logits, top_p=0.85) > 0).sum() == 3
+    assert (to_probs(logits, top_p=1e-6) > 0).sum() == 1
+
+
+def test_top_p_counts_the_mass_that_top_k_left():
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    # After top-k the first token holds 4/7 of the mass, which exceeds 0.55 by itself; before it would not.
+    assert (to_probs(logits, top_k=2, top_p=0.55) > 0).sum() == 1
+    assert (to_probs(logits, top_p=0.55) > 0).sum() == 2
+
+
+@pytest.mark.parametrize(("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (50, 1.0, 1.0), (50, 0.9, 1.0), (20, 1.0, 0.7)])
+def test_filters_match_the_original_llamagen(top_k, top_p, temperature):
+    reference = torch.load(Path(__file__).parent / "data" / "filters.pt", weights_only=True)
+    expected = reference[f"probs_k{top_k}_p{top_p}_t{temperature}"]
+    torch.testing.assert_close(to_probs(reference["cfg_step0_combined"], temperature, top_k, top_p), expected)
+
+
+def test_guidance():
+    conditional, unconditional = torch.tensor([1.0, 3.0]).half(), torch.tensor([2.0, 1.0]).half()
+    assert guide(conditional, unconditional, 1.0).tolist() == [1.0, 3.0]
+    assert guide(conditional, unconditional, 4.0).tolist() == [-2.0, 9.0]
+    assert guide(conditional, unconditional, 0.0).tolist() == [2.0, 1.0]
+    assert guide(conditional, unconditional, 1.0).dtype == torch.float32
+
+
+def test_draws_follow_their_row():
+    row = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 1e-4, 0.0])
+    drawn = draw(row.expand(50_000, 7), generator())
+    observed = torch.bincount(drawn, minlength=7)[None]
+    assert chi_square(observed, row[None] / row.sum()) > PASSES
+    assert chi_square(observed, torch.tensor([[0.0, 0.5, 0.0, 0.27, 0.23, 0.0, 0.0]]) + 1e-4) < FAILS
+
+
+def test_draw_never_gives_a_token_of_probability_zero():
+    row = torch.zeros(4096)
+    row[1::7] = torch.rand(len(row[1::7]), generator=generator()) * 1e-30
+    drawn = draw(row.expand(2000, 4096), generator(1))
+    assert bool((row[drawn] > 0).all())
+    assert draw(torch.eye(5), generator()).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_draw_uses_one_number_a_row_and_only_the_given_generator():
+    rows = torch.rand(3, 11, generator=generator())
+    torch.manual_seed(1)
+    together = draw(rows, generator(5))
+    torch.manual_seed(2)
+    one_by_one = generator(5)
+    assert together.tolist() == [int(draw(row, one_by_one)) for row in rows]
+    assert draw(rows[0], generator()).shape == ()

@@ -1,0 +1,352 @@
+"""Tree shapes against the reference tensors, and tree verification against laws enumerated from the definitions."""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+import torch
+from tables import FAILS, PASSES, Toy, chi_square, enumerate_round, random_rows, relaxed_kept
+from torch import Tensor
+
+from coolsd import trees
+from coolsd.sampling import draw, draw_distinct
+from coolsd.schedules import annealed, lossless, uniform
+from coolsd.verification import Diverse, Lantern, Lossless, Relaxed, verify
+
+VOCABULARY, HORIZON = 5, 3
+TOY = Toy.make(VOCABULARY, seed=31)
+PAIR = trees.from_paths([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
+WIDE = trees.from_paths([[0], [1], [2], [1, 0], [1, 1]])
+SHAPES = {"chain": trees.chain(3), "pair": PAIR, "wide": WIDE, "root": trees.from_paths([[0], [1], [2], [3]])}
+
+
+def p_row(prefix: tuple[int, ...]) -> Tensor:
+    return TOY.p[(0, 0, *prefix)[-2:]]
+
+
+def q_row(prefix: tuple[int, ...]) -> Tensor:
+    return TOY.q[(0, 0, *prefix)[-2:]]
+
+
+# ---- shapes
+
+
+@pytest.mark.parametrize("name", trees.NAMED)
+def test_named_trees_match_the_reference(name):
+    reference = torch.load(Path(__file__).parent / "data" / "trees.pt", weights_only=True)[name]
+    parents = trees.shape(name)
+    assert torch.equal(trees.mask(parents), reference["mask"])
+    assert trees.depths(parents) == reference["depths"].tolist()
+    assert torch.equal(trees.branches(parents), reference["paths"])
+
+
+def test_paths_and_counts_give_the_same_tree():
+    assert PAIR == (-1, -1, 0, 0, 1, 2)
+    assert trees.from_counts("2 / 2 1 / 1") == PAIR
+    assert trees.shape([[0, 0], [1], [0], [1, 0], [0, 1], [0, 0, 0]]) == PAIR
+    assert trees.chain(5) == trees.shape("chain")
+    assert trees.chain(0) == ()
+    assert trees.children(PAIR) == [[0, 1], [2, 3], [4], [5], [], [], []]
+
+
+@pytest.mark.parametrize("bad", [[[1]], [[0], [0, 1]], [[0, 0]], [[0], [0]], [[]], "oak"])
+def test_what_is_not_a_tree_is_refused(bad):
+    with pytest.raises(ValueError, match="tree"):
+        trees.shape(bad)
+
+
+def test_best_subtree_keeps_the_most_confident_nodes_with_their_parents():
+    confidence = torch.tensor([0.6, 0.3, 0.5, 0.1, 0.3, 0.5])
+    kept, parents = trees.best_subtree(confidence, PAIR, 4)
+    assert kept.tolist() == [0, 1, 2, 5]
+    assert parents == (-1, -1, 0, 2)
+
+
+# ---- drafting and playing on the toy
+
+
+def drafted(parents: trees.Parents, generator: torch.Generator, one_hot: bool = False) -> tuple[list[Tensor], Tensor, Tensor]:
+    """q rows, tokens and target rows of one drafted tree; `one_hot`: the drafter's most probable tokens, not sampled."""
+    below = trees.children(parents)
+    prefixes: list[tuple[int, ...]] = [()] + [()] * len(parents)
+    rows: list[Tensor] = [torch.empty(0)] * len(parents)
+    tokens = torch.zeros(len(parents), dtype=torch.long)
+    for row, nodes in enumerate(below):
+        if not nodes:
+            continue
+        q = q_row(prefixes[row]).float()
+        chosen = q.topk(len(nodes)).indices if one_hot else draw_distinct(q, len(nodes), generator)
+        for node, token in zip(nodes, chosen.tolist(), strict=True):
+            tokens[node] = token
+            prefixes[node + 1] = (*prefixes[row], token)
+            rows[node] = torch.nn.functional.one_hot(torch.tensor(token), VOCABULARY).float() if one_hot else q
+    return rows, tokens, torch.stack([p_row(prefix) for prefix in prefixes]).float()
+
+
+@dataclass(frozen=True)
+class Played:
+    observed: Tensor  # (1, V ** HORIZON) counts of the first tokens, completed by the target
+    accepted: Tensor  # (rounds,)
+    cost: Tensor  # (rounds,)
+    accept_prob: Tensor  # (rounds,) of the root
+
+
+def play(parents, rule, salvage, rounds=1300, seed=3, draft_rows=drafted) -> Played:
+    generator = torch.Generator().manual_seed(seed)
+    seen, figures = [], []
+    for _ in range(rounds):
+        q, tokens, p = draft_rows(parents, generator)
+        verdict = trees.verify_tree(p, q, tokens, parents, rule, generator, salvage)
+        emitted = [*tokens[list(verdict.path)].tolist(), verdict.token]
+        while len(emitted) < HORIZON:
+            emitted.append(int(draw(p_row(tuple(emitted)), generator)))
+        seen.append(sum(token * VOCABULARY ** (HORIZON - 1 - i) for i, token in enumerate(emitted[:HORIZON])))
+        figures.append((verdict.accepted, float(verdict.cost.sum()), float(verdict.accept_prob[0])))
+    accepted, cost, accept_prob = torch.tensor(figures, dtype=torch.float64).unbind(1)
+    return Played(torch.bincount(torch.tensor(seen), minlength=VOCABULARY**HORIZON)[None], accepted, cost, accept_prob)
+
+
+TARGET = enumerate_round(p_row, q_row, [1.0] * HORIZON)
+TARGET_LAW = torch.tensor(list(TARGET.target.values()), dtype=torch.float64)[None]
+
+
+# ---- exactness
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+@pytest.mark.parametrize("name", SHAPES)
+def test_lossless_trees_are_exact(name, salvage):
+    played = play(SHAPES[name], Lossless(), salvage, rounds=1000)
+    assert chi_square(played.observed, TARGET_LAW) > PASSES
+    assert float(played.cost.max()) == 0
+
+
+def test_ranked_tokens_are_exact_as_one_hot_rows():
+    played = play(PAIR, Lossless(), False, draft_rows=lambda parents, generator: drafted(parents, generator, one_hot=True))
+    assert chi_square(played.observed, TARGET_LAW) > PASSES
+
+
+def test_tight_rule_is_exact_at_every_sibling():
+    assert chi_square(play(PAIR, Relaxed(uniform(3, 0.6)), False).observed, TARGET_LAW) > PASSES
+
+
+def test_control_ranked_tokens_with_sampled_rows_are_seen():
+    def wrong(parents, generator):
+        _, tokens, p = drafted(parents, generator, one_hot=True)
+        below = trees.children(parents)
+        prefixes = [()] * (len(parents) + 1)
+        rows = [torch.empty(0)] * len(parents)
+        for row, nodes in enumerate(below):
+            for node in nodes:
+                prefixes[node + 1] = (*prefixes[row], int(tokens[node]))
+                rows[node] = q_row(prefixes[row]).float()
+        return rows, tokens, p
+
+    assert chi_square(play(PAIR, Lossless(), False, draft_rows=wrong).observed, TARGET_LAW) < FAILS
+
+
+def first_tokens(p: Tensor, q: Tensor, siblings: int, rounds: int = 3000) -> Tensor:
+    """Counts (1, V) of the token emitted by one node."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = draw_distinct(q.expand(rounds, -1), siblings, generator)
+    rows, targets, parents = [q] * siblings, p.expand(siblings + 1, -1), (-1,) * siblings
+    verdicts = [trees.verify_tree(targets, rows, t, parents, Lossless(), generator, False) for t in tokens]
+    emitted = [int(t[v.path[0]]) if v.path else v.token for t, v in zip(tokens, verdicts, strict=True)]
+    return torch.bincount(torch.tensor(emitted), minlength=len(p))[None]
+
+
+def test_control_draft_row_that_keeps_rejected_siblings_is_seen(monkeypatch):
+    p, q = random_rows(12, seed=15, sharpness=3.0), random_rows(12, seed=16, sharpness=3.0)
+    assert chi_square(first_tokens(p, q, 4), p[None]) > PASSES
+    monkeypatch.setattr(trees, "_without", lambda row, tokens: row.double())
+    assert chi_square(first_tokens(p, q, 4), p[None]) < FAILS
+
+
+# ---- relaxed trees against enumeration
+
+
+@dataclass(frozen=True)
+class Law:
+    emitted: Counter
+    accepted: float
+    cost: float
+
+
+def enumerate_tree(parents: trees.Parents, omega: list[float], salvage: bool) -> Law:
+    """Law of the first HORIZON tokens, completed by the target, over all drafted trees; E[accepted]; and the mean cost."""
+    below = trees.children(parents)
+    memory: dict[tuple[tuple[int, ...], int], Law] = {}
+
+    def completed(prefix: tuple[int, ...]) -> Counter:
+        if len(prefix) >= HORIZON:
+            return Counter({prefix[:HORIZON]: 1.0})
+        law: Counter = Counter()
+        for y, mass in enumerate(p_row(prefix).tolist()):
+            for x, rest in completed((*prefix, y)).items():
+                law[x] += mass * rest
+        return law
+
+    def visit(prefix: tuple[int, ...], row: int) -> Law:
+        if not below[row]:
+            return Law(completed(prefix), 0.0, 0.0)
+        if (prefix, row) not in memory:
+            memory[prefix, row] = expand(prefix, row)
+        return memory[prefix, row]
+
+    def expand(prefix: tuple[int, ...], row: int) -> Law:
+        p, q, factor = p_row(prefix), q_row(prefix), omega[len(prefix)]
+        law, accepted, cost = Counter(), 0.0, 0.0
+
+        def add(x: int, child: int, mass: float) -> None:
+            nonlocal accepted, cost
+            deeper = visit((*prefix, x), child + 1)
+            for path, share in deeper.emitted.items():
+                law[path] += mass * share
+            accepted += mass * (1 + deeper.accepted)
+            cost += mass * deeper.cost
+
+        for siblings in permutations(range(VOCABULARY), len(below[row])):
+            mass, left = 1.0, 1.0
+            for x in siblings:
+                mass *= float(q[x]) / left
+                left -= float(q[x])
+            target, draft = p.clone(), q.clone()
+            for k, x in enumerate(siblings):
+                kept = relaxed_kept(target, draft.clamp(min=1e-300), 1.0 if salvage else factor)
+                f = min(1.0, float(kept[x] / draft[x]))
+                add(x, below[row][k], mass * f)
+                if not salvage:
+                    cost += mass * float((kept - target).clamp(min=0).sum())
+                mass *= 1 - f
+                excess = (target - kept).clamp(min=0)
+                target = excess / excess.sum() if float(excess.sum()) > 1e-12 else target
+                draft[x] = 0
+                draft = draft / draft.sum() if float(draft.sum()) > 0 else draft
+            ratio = min(1.0, float(p[siblings[0]] / q[siblings[0]]))
+            taken = (min(1.0, factor * float(p[siblings[0]] / q[siblings[0]])) - ratio) / (1 - ratio) if salvage and ratio < 1 else 0.0
+            if mass * taken > 0:
+                cost += mass * taken
+                add(siblings[0], below[row][0], mass * taken)
+            for y, share in enumerate(target.tolist()):
+                for path, rest in completed((*prefix, y)).items():
+                    law[path] += mass * (1 - taken) * share * rest
+        return Law(law, accepted, cost)
+
+    return visit((), 0)
+
+
+def variation(law: Law) -> float:
+    return 0.5 * sum(abs(law.emitted[x] - TARGET.target[x]) for x in TARGET.target)
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+@pytest.mark.parametrize("name", ["chain", "pair", "wide"])
+def test_relaxed_trees_follow_their_law(name, salvage):
+    schedule = annealed(3, 2.5, clamp=True)
+    law = enumerate_tree(SHAPES[name], schedule.tolist(), salvage)
+    assert sum(law.emitted.values()) == pytest.approx(1, abs=1e-9)
+    played = play(SHAPES[name], Relaxed(schedule), salvage)
+    exact = torch.tensor([law.emitted[x] for x in product(range(VOCABULARY), repeat=HORIZON)], dtype=torch.float64)[None]
+    assert chi_square(played.observed, exact) > PASSES
+    assert chi_square(played.observed, TARGET_LAW) < FAILS
+    for sample, truth in ((played.accepted, law.accepted), (played.cost, law.cost)):
+        assert abs(float(sample.mean()) - truth) <= 5 * float(sample.std()) / len(sample) ** 0.5 + 1e-7
+    assert abs(float((played.accepted >= 1).double().mean() - played.accept_prob.mean())) < 5 / len(played.cost) ** 0.5
+    assert variation(law) <= law.cost + 1e-9
+
+
+def test_one_salvaged_node_gains_what_it_costs_and_siblings_cost_more():
+    exact = enumerate_tree(SHAPES["root"][:2], [1.0] * 3, True)
+    salvaged, siblings = (enumerate_tree(SHAPES["root"][:2], [2.0] * 3, salvage) for salvage in (True, False))
+    assert variation(exact) < 1e-12
+    assert variation(salvaged) > 0.01
+    assert salvaged.accepted - exact.accepted == pytest.approx(variation(salvaged), abs=1e-9)
+    assert variation(siblings) > 1.2 * (siblings.accepted - exact.accepted)
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_chain_has_the_law_of_the_chain_rule(salvage):
+    schedule = annealed(3, 1.8, clamp=True).tolist()
+    law, exact = enumerate_tree(trees.chain(3), schedule, salvage), enumerate_round(p_row, q_row, schedule)
+    assert law.accepted == pytest.approx(exact.accepted, abs=1e-9)
+    assert law.cost == pytest.approx(exact.bias, abs=1e-9)
+    assert max(abs(law.emitted[x] - exact.law[x]) for x in exact.law) < 1e-9
+
+
+NEIGHBOURS = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 4], [0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    "rule", [Lossless(), Relaxed(annealed(3, 1.5)), Diverse(0.7), Lantern(NEIGHBOURS, 2, 2.0), Lantern(NEIGHBOURS, 2, 0.3, True)]
+)
+def test_a_chain_with_the_rule_at_every_sibling_is_the_chain_verification(rule):
+    for seed in range(60):
+        q, tokens, p = drafted(trees.chain(3), torch.Generator().manual_seed(seed))
+        p = p.double() / p.double().sum(-1, keepdim=True)
+        rows = torch.stack(q).double() / torch.stack(q).double().sum(-1, keepdim=True)
+        tree = trees.verify_tree(p, rows, tokens, trees.chain(3), rule, torch.Generator().manual_seed(seed), salvage=False)
+        one = verify(p, rows, tokens, rule, torch.Generator().manual_seed(seed))
+        assert (tree.accepted, tree.token, tree.kind) == (one.accepted, one.token, one.kind)
+        torch.testing.assert_close(tree.accept_prob, one.accept_prob)
+        torch.testing.assert_close(tree.cost, one.cost)
+        assert tree.relaxed.tolist() == one.relaxed.tolist()
+
+
+# ---- edges
+
+
+def test_temperature_zero_follows_the_argmax():
+    for seed in range(40):
+        q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
+        greedy = torch.nn.functional.one_hot(p.argmax(-1), VOCABULARY).float()
+        verdict = trees.verify_tree(greedy, q, tokens, PAIR, Relaxed(uniform(3, 2.0)), torch.Generator().manual_seed(seed))
+        rows = [0, *(node + 1 for node in verdict.path)]
+        assert [*tokens[list(verdict.path)].tolist(), verdict.token] == greedy[rows].argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+def test_degenerate_rows_never_leave_the_target(salvage):
+    odd = [*torch.eye(4), torch.tensor([0.5, 0.5, 0, 0]), torch.tensor([0, 0, 0.5, 0.5]), torch.full((4,), 0.25)]
+    generator = torch.Generator().manual_seed(0)
+    for p, q in product(odd, odd):
+        for tokens in (torch.tensor([0, 1]), torch.tensor([2, 2]), torch.tensor([3, 0])):
+            verdict = trees.verify_tree(p.expand(3, 4), [q, q], tokens, (-1, -1), Relaxed(uniform(1, 3.0)), generator, salvage)
+            emitted = int(tokens[verdict.path[0]]) if verdict.path else verdict.token
+            assert p[emitted] > 0
+            assert bool(verdict.accept_prob.isfinite().all())
+            assert bool(verdict.cost.isfinite().all())
+
+
+def test_the_stream_does_not_depend_on_what_was_accepted():
+    after = set()
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(7)
+        q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
+        trees.verify_tree(p, q, tokens, PAIR, Relaxed(lossless(3)), generator)
+        after.add(float(torch.rand((), generator=generator)))
+    assert len(after) == 1
+
+
+def test_wrong_rows_are_refused():
+    q, tokens, p = drafted(PAIR, torch.Generator())
+    for bad in ((p[:-1], q, tokens), (p, q[:-1], tokens), (p, q, tokens[:-1]), (p, [*q[:-1], q[0][:2]], tokens)):
+        with pytest.raises(ValueError, match="parents"):
+            trees.verify_tree(*bad, PAIR, Lossless(), torch.Generator())
+    with pytest.raises(ValueError, match="parent"):
+        trees.verify_tree(p, q, tokens, (0, *PAIR[1:]), Lossless(), torch.Generator())
+
+
+def test_empty_tree_is_a_draw_from_the_target():
+    verdict = trees.verify_tree(torch.eye(4)[2:3], [], torch.empty(0, dtype=torch.long), (), Lossless(), torch.Generator())
+    assert (verdict.path, verdict.token, verdict.kind) == ((), 2, "bonus")
+
+
+def test_draws_without_replacement():
+    row = random_rows(4, seed=9)
+    drawn = draw_distinct(row.expand(30_000, 4), 2, torch.Generator().manual_seed(0))
+    pairs = torch.tensor([[float(row[a] * row[b] / (1 - row[a])) if a != b else 0.0 for b in range(4)] for a in range(4)])
+    observed = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)[None]
+    assert chi_square(observed, pairs.flatten()[None]) > PASSES
+    assert chi_square(observed, (row[:, None] * row).flatten()[None]) < FAILS

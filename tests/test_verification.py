@@ -1,0 +1,438 @@
+"""Verification against exact laws: chi-square at every position, each with negative controls that must fail."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import pytest
+import torch
+from tables import FAILS, PASSES, Toy, chi_square, counts, enumerate_round, random_rows, relaxed_kept, relaxed_step
+from torch import Tensor
+
+from coolsd.schedules import annealed, lossless, uniform
+from coolsd.verification import Diverse, Lantern, Relaxed, Rule, verify, verify_block
+
+VOCABULARY, LENGTH, ROUNDS = 4, 3, 6000
+TOY = Toy.make(VOCABULARY, seed=11)
+SCHEDULES = {
+    "lossless": lossless(LENGTH),
+    "tight": uniform(LENGTH, 0.6),
+    "uniform": uniform(LENGTH, 1.5),
+    "annealed": annealed(LENGTH, 1.1),
+    "clamped": annealed(LENGTH, 1.1, clamp=True),
+}
+
+
+class ForgottenResidual(Relaxed):
+    """Wrong: the recovered token comes from the target row."""
+
+    def residual(self, p, q, position, token):
+        return p
+
+
+class VanillaResidual(Relaxed):
+    """Wrong where ω < 1: the recovered token comes from Norm([p - q]_+)."""
+
+    def residual(self, p, q, position, token):
+        excess = (p - q).clamp(min=0)
+        return excess / excess.sum()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    context: Tensor  # (B, 2)
+    draft: Tensor  # (B, L)
+    accepted: Tensor  # (B,)
+    token: Tensor  # (B,)
+    cost: Tensor  # (B,) summed over the round
+
+    def emitted(self, i: int) -> Tensor:
+        """The token emitted at position i; meaningful where accepted >= i."""
+        return self.token if i == LENGTH else torch.where(self.accepted > i, self.draft[:, i], self.token)
+
+
+def play(context: Tensor, rule: Rule, generator: torch.Generator, told: Toy = TOY) -> Outcome:
+    """One round from each context, drafted by TOY; `told` is what the verifier believes the rows to be."""
+    draft = TOY.draft(context, LENGTH, generator)
+    p, q = told.rows(context, draft)
+    verdicts = [verify(p[b].float(), q[b].float(), draft[b], rule, generator) for b in range(len(context))]
+    accepted, token = (torch.tensor([getattr(v, name) for v in verdicts]) for name in ("accepted", "token"))
+    return Outcome(context, draft, accepted, token, torch.stack([v.cost.sum() for v in verdicts]).double())
+
+
+def p_value(context: Tensor, token: Tensor, where: Tensor, omega: float) -> float:
+    """Chi-square of the tokens after each context against the exact law of a step with relaxation ω."""
+    law = relaxed_step(TOY.p, TOY.q, omega).view(-1, VOCABULARY)
+    row = context[:, 0] * VOCABULARY + context[:, 1]
+    return chi_square(counts(row[where], token[where], law.shape), law)
+
+
+@cache
+def three_laws(name: str, kind: type[Relaxed], told_wrong_q: bool = False) -> tuple[float, float, float]:
+    """p-values of the first token, of the one after an acceptance, and of the one after a rejection in the round before."""
+    schedule = SCHEDULES[name]
+    rule, generator = kind(schedule), torch.Generator().manual_seed(5)
+    told = Toy(TOY.p, TOY.q.roll(1, -1)) if told_wrong_q else TOY
+    context = torch.randint(VOCABULARY, (ROUNDS // 2, 2), generator=generator)
+    one = play(context, rule, generator, told)
+    everywhere = torch.ones(len(context), dtype=torch.bool)
+    first = p_value(context, one.emitted(0), everywhere, float(schedule[0]))
+    after_one = torch.stack((context[:, 1], one.draft[:, 0]), 1)
+    after_accepted = p_value(after_one, one.emitted(1), one.accepted >= 1, float(schedule[1]))
+    rejected = one.accepted < LENGTH
+    before = torch.where(one.accepted > 0, one.draft.gather(1, (one.accepted - 1).clamp(min=0)[:, None])[:, 0], context[:, 1])
+    following = torch.stack((before, one.token), 1)[rejected]
+    two = play(following, rule, generator, told)
+    after_rejected = p_value(following, two.emitted(0), torch.ones(len(following), dtype=torch.bool), float(schedule[0]))
+    return first, after_accepted, after_rejected
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_laws_are_exact(name):
+    assert min(three_laws(name, Relaxed)) > PASSES
+
+
+def test_control_forgotten_residual_is_seen():
+    assert max(three_laws("lossless", ForgottenResidual)) < FAILS
+    assert three_laws("annealed", ForgottenResidual)[1] < FAILS
+
+
+def test_control_vanilla_residual_is_seen_below_one():
+    assert max(three_laws("tight", VanillaResidual)) < FAILS
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_control_wrong_draft_row_is_seen(name):
+    assert max(three_laws(name, Relaxed, told_wrong_q=True)) < FAILS
+
+
+@pytest.mark.parametrize("name", ["uniform", "annealed", "clamped"])
+def test_control_relaxed_tokens_do_not_follow_the_target(name):
+    context = torch.randint(VOCABULARY, (ROUNDS // 2, 2), generator=torch.Generator().manual_seed(2))
+    one = play(context, Relaxed(SCHEDULES[name]), torch.Generator().manual_seed(3))
+    assert p_value(context, one.emitted(0), one.accepted >= 0, 1.0) < FAILS
+
+
+def test_bonus_follows_the_target():
+    context = torch.randint(VOCABULARY, (ROUNDS // 4, 2), generator=torch.Generator().manual_seed(2))
+    one = play(context, Relaxed(uniform(LENGTH, 50.0)), torch.Generator().manual_seed(3))
+    assert float((one.accepted == LENGTH).double().mean()) > 0.9
+    assert p_value(one.draft[:, -2:], one.token, one.accepted == LENGTH, 1.0) > PASSES
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_accepted_and_bias_spent_average_to_the_enumeration(name):
+    schedule, rounds = SCHEDULES[name], 800
+    exact = enumerate_round(lambda x: TOY.p[(0, 0, *x)[-2:]], lambda x: TOY.q[(0, 0, *x)[-2:]], schedule.tolist())
+    one = play(torch.zeros(rounds, 2, dtype=torch.long), Relaxed(schedule), torch.Generator().manual_seed(8))
+    assert exact.variation <= exact.bias + 1e-6
+    for sample, truth in ((one.accepted.double(), exact.accepted), (one.cost, exact.bias)):
+        error = float(sample.std()) / rounds**0.5
+        assert abs(float(sample.mean()) - truth) <= 5 * error + 1e-7
+    if bool((schedule <= 1).all()):
+        assert float(one.cost.max()) == 0.0
+        assert exact.bias < 1e-6
+
+
+# ---- what a verdict holds
+
+
+def rows(length: int = 3, vocabulary: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    p, q = random_rows(length + 1, vocabulary, seed=seed).float(), random_rows(length, vocabulary, seed=seed + 1).float()
+    return p, q, torch.multinomial(q, 1, generator=torch.Generator().manual_seed(seed)).squeeze(-1)
+
+
+def test_verdict_figures_are_those_of_the_definitions():
+    schedule = annealed(3, 1.5)
+    for seed in range(40):
+        p, q, draft = rows(seed=seed)
+        verdict = verify(p, q, draft, Relaxed(schedule), torch.Generator().manual_seed(seed))
+        uniform_numbers = torch.rand(3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        examined = min(verdict.accepted + 1, 3)
+        assert verdict.kind == ("bonus" if verdict.accepted == 3 else "recovered")
+        ratio = torch.stack([p[i, x] / q[i, x] for i, x in enumerate(draft)])
+        torch.testing.assert_close(verdict.accept_prob, (schedule * ratio).clamp(max=1)[:examined])
+        cost = torch.stack([(relaxed_kept(p[i], q[i], schedule[i]) - p[i]).clamp(min=0).sum() for i in range(examined)])
+        torch.testing.assert_close(verdict.cost, cost)
+        assert verdict.relaxed.tolist() == (uniform_numbers >= ratio)[: verdict.accepted].tolist()
+        assert verdict.accepted == 3 or p[verdict.accepted, verdict.token] > 0
+
+
+def test_relaxed_marks_appear_only_when_relaxed():
+    marks = {1.0: 0, 3.0: 0}
+    for omega in marks:
+        for seed in range(60):
+            p, q, draft = rows(seed=seed)
+            verdict = verify(p, q, draft, Relaxed(uniform(3, omega)), torch.Generator().manual_seed(seed))
+            marks[omega] += int(verdict.relaxed.sum())
+    assert marks[1.0] == 0
+    assert marks[3.0] > 10
+
+
+@pytest.mark.parametrize(
+    "call", [lambda *a: verify(*a[:3], Relaxed(lossless(3)), a[3]), lambda *a: verify_block(*a[:3], lossless(3), a[3])]
+)
+def test_the_stream_does_not_depend_on_what_was_accepted(call):
+    after = set()
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(7)
+        call(*rows(seed=seed), generator)
+        after.add(float(torch.rand((), generator=generator)))
+    assert len(after) == 1
+
+
+@pytest.mark.parametrize(
+    "call", [lambda *a: verify(*a, Relaxed(lossless(9)), torch.Generator()), lambda *a: verify_block(*a, lossless(9), torch.Generator())]
+)
+def test_wrong_rows_are_refused(call):
+    p, q, draft = rows()
+    for bad in ((p, q[:2], draft), (p[:3], q, draft), (p, q[:, :5], draft), (p, q[0], draft), (p, q, draft[None])):
+        with pytest.raises(ValueError, match=r"q \(") as error:
+            call(*bad)
+        assert str(tuple(bad[1].shape)) in str(error.value)
+    with pytest.raises(ValueError, match="None"):
+        call(p, None, draft)
+
+
+def test_empty_draft_is_a_draw_from_the_target():
+    p = random_rows(1, 5, seed=3).float()
+    for verdict in (
+        verify(p, p[:0], torch.empty(0, dtype=torch.long), Relaxed(lossless(0)), torch.Generator().manual_seed(1)),
+        verify_block(p, p[:0], torch.empty(0, dtype=torch.long), lossless(0), torch.Generator().manual_seed(1)),
+    ):
+        assert (verdict.accepted, verdict.kind) == (0, "bonus")
+        assert [len(t) for t in (verdict.accept_prob, verdict.cost, verdict.relaxed)] == [0, 0, 0]
+    generator = torch.Generator().manual_seed(1)
+    tokens = [verify(p, p[:0], torch.empty(0, dtype=torch.long), Relaxed(lossless(0)), generator).token for _ in range(3000)]
+    assert chi_square(torch.bincount(torch.tensor(tokens), minlength=5)[None], p) > PASSES
+
+
+# ---- degenerate rows
+
+NEIGHBOURS = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
+ONE_HOT = torch.eye(4)
+ODD_ROWS = [
+    *ONE_HOT,
+    torch.tensor([0.5, 0.5, 0, 0]),
+    torch.tensor([0, 0, 0.5, 0.5]),
+    torch.full((4,), 0.25),
+    torch.tensor([1.0, 1e-38, 0, 0]),
+]
+RULES = {
+    **{f"relaxed {omega}": Relaxed(uniform(1, omega)) for omega in (0.0, 0.5, 1.0, 2.0, 3e38)},
+    **{f"lantern++ {optimal}": Lantern(NEIGHBOURS, 2, 3.0, optimal) for optimal in (False, True)},
+    "block": verify_block,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_degenerate_rows_never_leave_the_target(name):
+    generator = torch.Generator().manual_seed(0)
+    for p, q in product(ODD_ROWS, ODD_ROWS):
+        for token in range(4):
+            for _ in range(3):
+                target, draft = torch.stack((p, p)), torch.tensor([token])
+                if name == "block":
+                    verdict = verify_block(target, q[None], draft, uniform(1, 2.0), generator)
+                else:
+                    verdict = verify(target, q[None], draft, RULES[name], generator)
+                emitted = token if verdict.accepted else verdict.token
+                assert p[emitted] > 0
+                assert bool(verdict.accept_prob.isfinite().all())
+                assert bool(verdict.cost.isfinite().all())
+
+
+def test_identical_one_hot_rows_accept_everything():
+    p = torch.eye(4)
+    verdict = verify(p, p[:3], torch.arange(3), Relaxed(lossless(3)), torch.Generator().manual_seed(0))
+    assert (verdict.accepted, verdict.token, verdict.kind) == (3, 3, "bonus")
+
+
+# ---- other rules
+
+
+def test_a_new_rule_needs_its_kept_mass_only():
+    class Half(Rule):
+        def kept_mass(self, p, q, position):
+            return 0.5 * torch.minimum(p, q)
+
+    p, q, _ = rows(1, 5, seed=4)
+    drafts = torch.multinomial(q[0].expand(3000, 5), 1, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    verdicts = [verify(p, q, draft, Half(), generator) for draft in drafts]
+    tokens = torch.tensor([int(d) if v.accepted else v.token for d, v in zip(drafts, verdicts, strict=True)])
+    assert chi_square(torch.bincount(tokens, minlength=5)[None], p[:1]) > PASSES
+    assert all(float(v.cost.sum()) == 0 for v in verdicts)
+
+
+def test_diverse_emits_the_mixture():
+    p, q, _ = rows(1, 5, seed=6)
+    rule, generator = Diverse(0.6), torch.Generator().manual_seed(1)
+    drafts = torch.multinomial(q[0].expand(3000, 5), 1, generator=generator)
+    verdicts = [verify(p, q, draft, rule, generator) for draft in drafts]
+    observed = torch.bincount(torch.tensor([int(d) if v.accepted else v.token for d, v in zip(drafts, verdicts, strict=True)]), minlength=5)
+    assert chi_square(observed[None], 0.6 * p[:1] + 0.4 * q) > PASSES
+    assert chi_square(observed[None], p[:1]) < FAILS
+    torch.testing.assert_close(verdicts[0].cost, 0.4 * 0.5 * (p[0] - q[0]).abs().sum()[None])
+
+
+def lantern_definition(p: Tensor, x: int, nearest: list[int], budget: float) -> tuple[float, bool]:
+    """p(x) + c_m, and whether m >= 1, by the sentence that defines them."""
+    limit = budget if budget <= 1 else (budget - 1) * float(p[x])
+    best, m = 0.0, 0
+    for count in range(1, len(nearest) + 1):
+        mass = sum(float(p[n]) for n in nearest[:count])
+        if mass <= limit:
+            best, m = mass, count
+    return float(p[x]) + best, m >= 1
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.3, 1.0, 1.5, 4.0])
+@pytest.mark.parametrize("k", [1, 3, 17])
+def test_lantern_keeps_what_its_definition_says(k, budget):
+    vocabulary = 40
+    points = torch.rand(vocabulary, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    neighbours = torch.cdist(points, points).fill_diagonal_(torch.inf).argsort(-1)[:, :-1]
+    p, q = random_rows(2, vocabulary, seed=1, sharpness=4.0), random_rows(2, vocabulary, seed=2, sharpness=4.0)
+    rule, position = Lantern(neighbours.to(torch.int32), k, budget), torch.arange(2)
+    kept = rule.kept_mass(p, q, position)
+    for row, x in product(range(2), range(vocabulary)):
+        raised, borrowed = lantern_definition(p[row], x, neighbours[x, :k].tolist(), budget)
+        assert float(kept[row, x]) == pytest.approx(min(float(q[row, x]), raised), abs=1e-12)
+        draft_row = q[row].clone()
+        if borrowed:
+            draft_row[neighbours[x, : k + 1]] = 0
+        excess = (p[row] - draft_row).clamp(min=0)
+        torch.testing.assert_close(rule.residual(p[row], q[row], row, torch.tensor(x)), excess / excess.sum())
+    tokens = torch.tensor([3, 20])
+    torch.testing.assert_close(rule.kept_at(p, q, position, tokens), kept[position, tokens])
+
+
+def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():
+    p, q = random_rows(2, 4, seed=3)
+    excess = (p - q).clamp(min=0)
+    rule = Lantern(NEIGHBOURS, 2, 2.0, optimal=True)
+    torch.testing.assert_close(rule.residual(p, q, 0, 1), excess / excess.sum())
+    torch.testing.assert_close(Rule.residual(rule, p, q, 0, 1), excess / excess.sum())
+
+
+def test_lantern_refuses_a_short_table():
+    with pytest.raises(ValueError, match=r"k = 4"):
+        Lantern(NEIGHBOURS, 4, 2.0)
+
+
+# ---- block verification
+
+BLOCKS = {
+    "lossless": lossless(3),
+    "uniform": uniform(3, 1.5),
+    "annealed": annealed(3, 1.5),
+    "tight": uniform(3, 0.7),
+    "loose": uniform(3, 4.0),
+}
+
+
+def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float]:
+    """Joint law (completed by the target) and E[N] of block verification, walking all drafts through its steps in plain Python."""
+    length, vocabulary = len(schedule), len(p_row(()))
+    law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
+    expected = 0.0
+
+    def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
+        p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
+        if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
+            low, high = 1.0, omega
+            for _ in range(100):
+                middle = (low + high) / 2
+                low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
+            omega = low
+        return torch.minimum(q, omega * weight * p)
+
+    def completed(prefix: tuple[int, ...], mass: float) -> None:
+        if len(prefix) == length:
+            law[prefix] += mass
+            return
+        for x, probability in enumerate(p_row(prefix).tolist()):
+            completed((*prefix, x), mass * probability)
+
+    for path in product(range(vocabulary), repeat=length):
+        drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
+        weights, keeps = [1.0], []
+        for i, x in enumerate(path):
+            keeps.append(kept(path[:i], weights[-1]))
+            weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
+        stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
+        assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
+        larger = 1.0
+        for i in range(length, -1, -1):
+            here = larger * (stops[i - 1] if i else 1.0)
+            larger -= here
+            expected += drawn * here * i
+            if i == length:
+                law[path] += drawn * here
+                continue
+            excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
+            for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
+                completed((*path[:i], x), drawn * here * mass)
+    return law, expected
+
+
+BLOCK_TOY = Toy.make(3, seed=21)
+
+
+def block_rows(table: Tensor) -> Callable[[tuple[int, ...]], Tensor]:
+    return lambda prefix: table[(0, 0, *prefix)[-2:]]
+
+
+def play_blocks(schedule: Tensor, rounds: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Counts of the first three tokens (1, 27), the target completing each block; and per round N, Σ r_i, Σ cost."""
+    generator = torch.Generator().manual_seed(4)
+    draft = BLOCK_TOY.draft(torch.zeros(rounds, 2, dtype=torch.long), 3, generator)
+    p, q = BLOCK_TOY.rows(torch.zeros(rounds, 2, dtype=torch.long), draft)
+    seen, figures = [], []
+    for b in range(rounds):
+        verdict = verify_block(p[b].float(), q[b].float(), draft[b], schedule, generator)
+        tokens = [*draft[b, : verdict.accepted].tolist(), verdict.token]
+        while len(tokens) < 3:
+            tokens.append(int(torch.multinomial(block_rows(BLOCK_TOY.p)(tuple(tokens)), 1, generator=generator)))
+        seen.append(tokens[0] * 9 + tokens[1] * 3 + tokens[2])
+        figures.append((verdict.accepted, float(verdict.accept_prob.sum()), float(verdict.cost.sum())))
+    columns = torch.tensor(figures, dtype=torch.float64).unbind(1)
+    return torch.bincount(torch.tensor(seen), minlength=27)[None], dict(zip(("accepted", "weight", "cost"), columns, strict=True))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_follows_its_law_and_acceptance(name):
+    schedule, rounds = BLOCKS[name], 1800
+    law, expected = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
+    exact = enumerate_round(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
+    if bool((schedule <= 1).all()):
+        assert max(abs(law[x] - exact.target[x]) for x in law) < 1e-12
+    assert expected >= exact.accepted - 1e-9
+    observed, figures = play_blocks(schedule, rounds)
+    error = {name: 5 * float(values.std()) / rounds**0.5 for name, values in figures.items()}
+    assert chi_square(observed, torch.tensor(list(law.values()))[None]) > PASSES
+    assert abs(float(figures["accepted"].mean()) - expected) <= error["accepted"]
+    assert abs(float(figures["weight"].mean()) - expected) <= error["weight"]
+    variation = 0.5 * sum(abs(law[x] - exact.target[x]) for x in law)
+    assert variation <= float(figures["cost"].mean()) + error["cost"] + 1e-9
+    if name in ("uniform", "loose"):
+        assert chi_square(observed, torch.tensor(list(exact.target.values()))[None]) < FAILS
+
+
+def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):
+    law, _ = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), [1.0] * 3)
+    monkeypatch.setattr("coolsd.verification._block_accepted", lambda block, uniform: int((uniform < block.stop).int().cumprod(0).sum()))
+    assert chi_square(play_blocks(lossless(3), 1800)[0], torch.tensor(list(law.values()))[None]) < FAILS
+
+
+def test_block_marks_what_the_lossless_block_would_not_have_accepted():
+    marks = {1.0: 0, 3.0: 0}
+    for omega in marks:
+        for seed in range(60):
+            verdict = verify_block(*rows(seed=seed), uniform(3, omega), torch.Generator().manual_seed(seed))
+            assert len(verdict.relaxed) == verdict.accepted
+            marks[omega] += int(verdict.relaxed.sum())
+    assert marks[1.0] == 0
+    assert marks[3.0] > 10
