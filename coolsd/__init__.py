@@ -1,0 +1,67 @@
+"""COOL-SD: annealed relaxation of speculative decoding for autoregressive image generation (arXiv 2601.09212).
+
+`load` a pair, then `stream` rounds as they happen or `generate` a whole run.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .methods import METHODS, Method, omega
+from .settings import Settings, SettingsError, validate
+from .trace import Round, Run, Stats, statistics
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "Round",
+    "Run",
+    "Settings",
+    "SettingsError",
+    "Stats",
+    "generate",
+    "load",
+    "statistics",
+    "stream",
+    "validate",
+]
+
+
+def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> Any:
+    """A target with its drafter, tokenizer and text encoder, ready to decode.
+
+    Args:
+        name: a name of the catalog; "meadow" ships with the project.
+        device, dtype: None chooses, and for meadow measures.
+        paths: files to use in place of the catalog's.
+
+    Raises:
+        LoadError: a file is missing or does not fit; the message names what differs.
+    """
+    from .models.catalog import load as load_pair  # imports transformers, which is slow: a page can be drawn before
+
+    return load_pair(name, device=device, dtype=dtype, **paths)
+
+
+def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Iterator[Round]:
+    """Decode one picture, yielding each round as it happens. Closing the iterator stops the run and frees it.
+
+    Args:
+        method: a name of METHODS.
+        inspect: entries of the p and q rows to keep in each round.
+        settings: fields of Settings. Same settings and seed give the same tokens on the same device, dtype and thread count.
+
+    Raises:
+        SettingsError: at once, before any model runs, with a message that says what to do.
+    """
+    from .decoding import decode
+
+    return decode(pair, validate(METHODS, prompt=prompt, method=method, **settings), inspect)
+
+
+def generate(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Run:
+    """Decode one picture to the end; arguments and errors as for `stream`. The run holds tokens, picture, rounds and statistics."""
+    asked = validate(METHODS, prompt=prompt, method=method, **settings)
+    rounds = list(stream(pair, inspect=inspect, **asked.to_dict()))
+    run = Run(asked, pair.name, tuple(pair.grid), tuple(omega(asked).tolist()), rounds, dict(pair.environment))
+    run.image = pair.picture(run.tokens)
+    return run

@@ -1,0 +1,78 @@
+"""What the engine asks of a target and of a drafter. Sessions: one picture each, with caches of their own; weights are shared.
+
+Shapes: B guidance rows (2: conditional, unconditional; 1 when the scale is 1), T tokens of a pass, V codes, D width.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+ToProbs = Callable[[Tensor], Tensor]  # guided logits (..., V) to probability rows: the one way, for drafting and verifying
+
+
+@dataclass(frozen=True)
+class Step:
+    """One target pass: guided logits (T, V) float32, row t being the law of the token after input t; features (B, T, D)."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Drafted tokens with the rows they were drawn from.
+
+    tokens (N,) int64; q (N, V) float32, q[i] the processed row token i was drawn from (siblings: the row of their common parent);
+    parents: for each token the index of its parent in `tokens`, -1 for children of the last committed token; parents come first.
+    A chain of three has parents (-1, 0, 1). calls: drafter passes spent.
+    """
+
+    tokens: Tensor
+    q: Tensor
+    parents: tuple[int, ...]
+    calls: int
+
+
+def chain(length: int) -> tuple[int, ...]:
+    """Parents of a chain: the tree of one branch."""
+    return tuple(range(-1, length - 1))
+
+
+class Target(Protocol):
+    """An AR image model behind a preallocated key/value cache."""
+
+    def prefill(self, prompt: str) -> Step:
+        """Condition on the prompt; logits (1, V) of the first token, hidden (B, C, D) of all condition positions. Nothing to keep."""
+
+    def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
+        """One pass over new tokens (T,) behind the committed ones; parents as in Draft, with tokens[0] the last emitted token."""
+
+    def keep(self, path: list[int]) -> None:
+        """Commit these entries of the last pass, in order; the others are forgotten."""
+
+
+class Drafter(Protocol):
+    """A cheap model that proposes tokens from the target's features."""
+
+    def observe(self, hidden: Tensor, tokens: Tensor) -> None:
+        """Take in committed features (B, T, D) paired with the token that *follows* each, (t,) with t <= T; when t < T the first
+        T - t features are condition positions (after the prefill)."""
+
+    def propose(self, shape: tuple[int, ...], to_probs: ToProbs, generator: Generator) -> Draft:
+        """Draft a chain or tree of this shape (parents) behind the last observed token; leaves the committed cache as it was."""
+
+
+class Pair(Protocol):
+    """A target and, where there is one, its drafter, with the picture and text tokenizers that belong to them."""
+
+    name: str
+    grid: tuple[int, int]
+    environment: dict[str, object]  # device, dtype, threads, versions
+
+    def begin(self, cfg_scale: float) -> tuple[Target, Drafter | None]:
+        """Fresh sessions for one picture; B = 1 when cfg_scale is 1, else 2."""
+
+    def picture(self, tokens: list[int]) -> object:
+        """PIL image of a whole or partial token sequence."""

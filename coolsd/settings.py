@@ -1,0 +1,118 @@
+"""What a person may ask for: one dataclass, one place that refuses bad input.
+
+Knows nothing of models or torch. Everything that enters the project from outside (page, command line, API, a stored run)
+becomes a `Settings` and passes `validate` before any tensor is made.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+MAX_PROMPT = 1000  # characters
+MAX_DRAFT_LENGTH = 16
+MAX_SEED = 2**32 - 1
+
+
+class SettingsError(ValueError):
+    """Bad input, with a message that tells the person what to do. `field` names the setting at fault."""
+
+    def __init__(self, field: str, message: str):
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that determines a run's tokens besides the weights. Defaults are the paper's or the pair's."""
+
+    prompt: str = ""
+    method: str = "coolsd"
+    delta: float = 2.0  # total relaxation: the mean of ω when mu is None
+    nu: float = 0.7  # annealing rate per draft position (paper)
+    mu: float | None = None  # None: mean-normalised (derived)
+    clamp: bool = False  # max(1, ω): ours, not the paper's
+    draft_length: int = 5
+    temperature: float = 1.0
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
+    cfg_scale: float = 4.0
+    seed: int = 0
+    max_tokens: int | None = None  # None: the whole picture
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+# name: (lowest, highest, what to say it is)
+NUMBERS: dict[str, tuple[float, float, str]] = {
+    "delta": (0.0, 20.0, "δ, the total relaxation"),
+    "nu": (-3.0, 3.0, "ν, the annealing rate"),
+    "mu": (-10.0, 10.0, "μ, the normaliser"),
+    "draft_length": (1, MAX_DRAFT_LENGTH, "the draft length"),
+    "temperature": (0.0, 5.0, "the temperature"),
+    "top_k": (0, 65536, "top-k"),
+    "top_p": (0.0, 1.0, "top-p"),
+    "cfg_scale": (1.0, 20.0, "the guidance scale"),
+    "seed": (0, MAX_SEED, "the seed"),
+    "max_tokens": (1, 65536, "the token limit"),
+}
+INTEGERS = {"draft_length", "top_k", "seed", "max_tokens"}
+OPTIONAL = {"mu", "max_tokens"}
+
+
+def _number(name: str, value: Any) -> float | int | None:
+    low, high, label = NUMBERS[name]
+    allowed = f"Give {label} as a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:g}."
+    if value is None:
+        if name in OPTIONAL:
+            return None
+        raise SettingsError(name, f"{label[0].upper()}{label[1:]} is empty. {allowed}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingsError(name, f"{value!r} is not a number. {allowed}")
+    if not math.isfinite(value) or not low <= value <= high:
+        raise SettingsError(name, f"{value!r} is out of range. {allowed}")
+    if name in INTEGERS:
+        if value != int(value):
+            raise SettingsError(name, f"{value!r} is not a whole number. {allowed}")
+        return int(value)
+    return float(value)
+
+
+def _prompt(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SettingsError("prompt", "The prompt is empty. Type a few words, for example: a pink rose on a dark background.")
+    if len(value) > MAX_PROMPT:
+        raise SettingsError("prompt", f"The prompt has {len(value)} characters. Shorten it to at most {MAX_PROMPT}.")
+    return " ".join(value.split())
+
+
+def validate(methods: Collection[str], **values: Any) -> Settings:
+    """Settings from outside values, or a SettingsError that says what to do.
+
+    Args:
+        methods: names of the methods that can be run.
+        values: any of Settings' fields; those left out keep their defaults.
+
+    Raises:
+        SettingsError: unknown field, wrong type, NaN or infinity, out of range, empty or over-long prompt, unknown method.
+    """
+    known = {f.name for f in fields(Settings)}
+    for name in values:
+        if name not in known:
+            raise SettingsError(name, f"There is no setting called {name!r}. Known settings: {', '.join(sorted(known))}.")
+    clean: dict[str, Any] = {"prompt": _prompt(values.get("prompt"))}
+    for name in NUMBERS:
+        if name in values:
+            clean[name] = _number(name, values[name])
+    if "clamp" in values:
+        if not isinstance(values["clamp"], bool):
+            raise SettingsError("clamp", f"{values['clamp']!r} is not a yes or no. Give clamp as true or false.")
+        clean["clamp"] = values["clamp"]
+    method = values.get("method", Settings.method)
+    if not isinstance(method, str) or method not in methods:
+        raise SettingsError("method", f"There is no method called {method!r}. Choose one of: {', '.join(methods)}.")
+    if clean.get("top_p") == 0.0:
+        raise SettingsError("top_p", "Top-p of 0 leaves no token to draw. Give a number above 0, or 1 to turn it off.")
+    return Settings(**clean, method=method)

@@ -1,0 +1,126 @@
+"""The engine on table pairs: exact laws, determinism, edges, cancelling."""
+
+import gc
+import weakref
+from itertools import product
+
+import pytest
+import torch
+from tables import Toy, chi_square
+from toy import ToyPair
+
+from coolsd import METHODS, SettingsError, generate, stream
+
+V = 3
+TOY = Toy.make(V, seed=5)
+RUNS = 3000
+DRAFTING = [name for name, method in METHODS.items() if method.schedule is not None]
+
+
+def exact_law(n: int) -> torch.Tensor:
+    """Joint law of the first n tokens of plain AR, flattened."""
+    out = []
+    for path in product(range(V), repeat=n):
+        context, mass = [0, 0], 1.0
+        for x in path:
+            mass *= float(TOY.p[context[-2], context[-1], x])
+            context.append(x)
+        out.append(mass)
+    return torch.tensor(out, dtype=torch.float64)
+
+
+def observed(pair: ToyPair, method: str, n: int, **settings) -> torch.Tensor:
+    counts = torch.zeros(V**n, dtype=torch.float64)
+    for seed in range(RUNS):
+        tokens = [t for r in stream(pair, "x", method, seed=seed, max_tokens=n + 1, **settings) for t in r.tokens][:n]
+        counts[sum(t * V ** (n - 1 - i) for i, t in enumerate(tokens))] += 1
+    return counts
+
+
+@pytest.mark.parametrize("method", [name for name, m in METHODS.items() if m.lossless])
+def test_lossless_methods_emit_the_target_law_across_rounds(method):
+    """Four tokens with drafts of two: within a round, after acceptances, and after rejections in the round before."""
+    assert chi_square(observed(ToyPair(TOY), method, 4, draft_length=2)[None], exact_law(4)[None]) > 1e-6
+
+
+def test_a_drafter_that_reports_other_rows_is_caught():
+    assert chi_square(observed(ToyPair(TOY, lie=True), "eagle1", 4, draft_length=2)[None], exact_law(4)[None]) < 1e-9
+
+
+def test_relaxation_leaves_the_target_law():
+    """Negative control of the test above: the same counts with δ = 4 must be refused."""
+    assert chi_square(observed(ToyPair(TOY), "coolsd", 4, draft_length=2, delta=4.0)[None], exact_law(4)[None]) < 1e-9
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_temperature_zero_equals_plain_ar(method):
+    if METHODS[method].lossless:
+        greedy = generate(ToyPair(TOY, (4, 5)), "x", "ar", temperature=0).tokens
+        assert generate(ToyPair(TOY, (4, 5)), "x", method, temperature=0).tokens == greedy
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_fills_the_grid_and_never_more(method):
+    for seed in range(20):
+        pair = ToyPair(TOY, (3, 4))
+        run = generate(pair, "x", method, seed=seed, draft_length=5)
+        assert run.complete
+        assert [r.start for r in run.rounds] == [sum(len(q.tokens) for q in run.rounds[:i]) for i in range(len(run.rounds))]
+        assert run.stats.target_calls == pair.target.passes
+        assert all(len(r.kinds) == len(r.tokens) == len(r.relaxed) for r in run.rounds)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_seed_same_tokens_whatever_else_runs(method):
+    first = generate(ToyPair(TOY), "x", method, seed=7).tokens
+    other = stream(ToyPair(TOY), "y", method, seed=8)
+    tokens = []
+    for r in stream(ToyPair(TOY), "x", method, seed=7):
+        tokens += r.tokens
+        next(other, None)
+        torch.rand(3)
+    assert tokens == first
+
+
+def test_seeds_differ_and_zero_is_a_seed():
+    assert len({tuple(generate(ToyPair(TOY), "x", "coolsd", seed=s).tokens) for s in range(8)}) >= 4
+    assert generate(ToyPair(TOY), "x", "coolsd", seed=0).tokens == generate(ToyPair(TOY), "x", "coolsd", seed=0).tokens
+
+
+def test_lossless_costs_nothing_and_relaxed_does():
+    assert generate(ToyPair(TOY, (8, 8)), "x", "eagle1").stats.bias_spent == pytest.approx(0, abs=1e-6)
+    assert generate(ToyPair(TOY, (8, 8)), "x", "coolsd", delta=3.0).stats.bias_spent > 0.1
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_without_a_drafter_a_drafting_method_says_what_to_do(method):
+    with pytest.raises(SettingsError, match="plain AR"):
+        next(stream(ToyPair(TOY, drafts=False), "x", method))
+    assert generate(ToyPair(TOY, drafts=False), "x", "ar").complete
+
+
+def test_close_between_rounds_frees_the_sessions():
+    pair = ToyPair(TOY)
+    rounds = stream(pair, "x", "coolsd")
+    next(rounds), next(rounds)
+    target = weakref.ref(pair.target)
+    pair.target = None
+    rounds.close()
+    gc.collect()
+    assert target() is None
+
+
+def test_bad_settings_are_refused_before_anything_runs():
+    pair = ToyPair(TOY)
+    for bad in ({"delta": float("nan")}, {"draft_length": 2.5}, {"temperature": None}, {"seed": True}, {"method": "magic"}, {"colour": 1}):
+        with pytest.raises(SettingsError):
+            stream(pair, "x", **bad)
+    with pytest.raises(SettingsError, match="empty"):
+        stream(pair, "   ")
+    assert pair.target is None
+
+
+def test_the_inspector_keeps_the_heads_of_the_rows():
+    for r in stream(ToyPair(TOY), "x", "coolsd", inspect=2):
+        assert len(r.top) == max(1, len(r.accept_prob))
+        assert all(len(row) == 2 for position in r.top for row in position.values())
