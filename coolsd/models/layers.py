@@ -1,0 +1,103 @@
+"""Pieces shared by the transformer targets and drafters: norm, 2-D rotary table, cached attention, gated feed-forward.
+
+Knows nothing of sampling or of methods. Shapes: B rows (guidance), T new tokens, S live cache length, H heads, D width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) · weight; the division in float32, the scaling in the dtype of x (LlamaGen)."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).to(x.dtype) * self.weight
+
+
+def rope_table(zero_rows: int, grid: int, head_dim: int, base: float = 10000.0, slack: int = 0) -> Tensor:
+    """Rotations of LlamaGen's 2-D RoPE, complex64 (zero_rows + grid² + slack, head_dim / 2).
+
+    The first half of a head's pairs turns by the row of the cell, the second by its column. Condition rows are *zero*, not the
+    identity: they erase q and k, so that every image query looks at all condition values alike. `slack` zero rows follow the last
+    cell for drafts that look past the end.
+    """
+    quarter = head_dim // 4
+    freq = base ** -(torch.arange(quarter, dtype=torch.float32) * 4 / head_dim)
+    angle = torch.arange(grid, dtype=torch.float32)[:, None] * freq
+    row = angle[:, None].expand(grid, grid, quarter)
+    column = angle[None].expand(grid, grid, quarter)
+    cells = torch.cat([row, column], dim=-1).reshape(grid * grid, 2 * quarter)
+    table = torch.polar(torch.ones_like(cells), cells)
+    return F.pad(torch.view_as_real(table), (0, 0, 0, 0, zero_rows, slack)).contiguous().view(-1, 2 * quarter, 2)
+
+
+def rotate(x: Tensor, rope: Tensor) -> Tensor:
+    """Turn the interleaved pairs of x (B, T, ..., head_dim) by rope (T, head_dim / 2, 2); float32 inside."""
+    pairs = x.float().unflatten(-1, (-1, 2))
+    rope = rope[(slice(None), *[None] * (x.dim() - 3))]
+    cos, sin = rope.unbind(-1)
+    a, b = pairs.unbind(-1)
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
+
+
+class KVCache:
+    """Preallocated keys and values of every layer, (layers, B, H, length, head_dim); committed entries come first.
+
+    A pass writes its entries behind the committed ones with `write`; `keep` then makes some of them permanent.
+    """
+
+    def __init__(self, layers: int, rows: int, heads: int, length: int, head_dim: int, like: Tensor):
+        self.keys = like.new_zeros(layers, rows, heads, length, head_dim)
+        self.values = torch.zeros_like(self.keys)
+        self.committed = 0
+
+    def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim)."""
+        end = start + k.shape[2]
+        self.keys[layer, :, :, start:end] = k
+        self.values[layer, :, :, start:end] = v
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def keep(self, path: list[int]) -> None:
+        """Commit the entries at these offsets behind the committed length, in this order; the rest is forgotten."""
+        if path != list(range(len(path))):
+            source = torch.tensor(path, device=self.keys.device) + self.committed
+            target = slice(self.committed, self.committed + len(path))
+            self.keys[:, :, :, target] = self.keys[:, :, :, source]
+            self.values[:, :, :, target] = self.values[:, :, :, source]
+        self.committed += len(path)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Scaled dot-product attention (B, H, T, head_dim) -> (B, T, H · head_dim).
+
+    mask: bool, True = visible. None is plain causal when nothing precedes (T = S), and everything visible for a single query.
+    """
+    tokens, live = q.shape[2], k.shape[2]
+    assert mask is not None or tokens in (1, live), "a pass behind committed entries needs a mask"
+    causal = mask is None and tokens > 1
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+def ancestors(parents: list[int]) -> Tensor:
+    """(T, T) bool: entry i sees j when j is i or lies on i's path to the root. parents[i] < i; -1 marks the root's children's base."""
+    seen = torch.eye(len(parents), dtype=torch.bool)
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            seen[i] |= seen[parent]
+    return seen
+
+
+def depths(parents: list[int]) -> list[int]:
+    """Depth of every entry; the root (parent -1) has depth 0."""
+    out: list[int] = []
+    for parent in parents:
+        out.append(out[parent] + 1 if parent >= 0 else 0)
+    return out

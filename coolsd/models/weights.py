@@ -1,0 +1,161 @@
+"""Weight files in every public layout, read strictly: what does not fit is named before anything runs."""
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from .eagle import EagleConfig
+from .llamagen import LlamaGenConfig
+
+CONTAINERS = ("model", "module", "state_dict")  # top keys of LlamaGen's .pt files, in the order they are tried
+HARMLESS = ("freqs_cis", "causal_mask")
+
+
+class LoadError(ValueError):
+    """Weights that cannot be used, in one line that names the cause."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file, or a LoadError that names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LoadError(f"{path.name} is missing in {path.parent}.") from None
+    except ValueError:
+        raise LoadError(f"{path.name} in {path.parent} is not valid JSON; copy it again.") from None
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Named tensors of a safetensors, .pt or .bin file; LlamaGen's containers are opened. Pickled code is never run.
+
+    Raises:
+        LoadError: missing, truncated or unreadable file.
+    """
+    if not path.exists():
+        raise LoadError(f"{path.name} is missing in {path.parent}.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+        raise LoadError(f"{path.name} cannot be read ({type(error).__name__}); it may be cut short. Copy or download it again.") from error
+    for key in CONTAINERS:
+        if isinstance(state.get(key), dict):
+            return state[key]
+    if not all(isinstance(v, Tensor) for v in state.values()):
+        raise LoadError(f"{path.name} holds none of the keys {', '.join(CONTAINERS)} and is no table of tensors.")
+    return state
+
+
+def first_file(folder: Path, names: tuple[str, ...]) -> Path:
+    """The first of these files that is there, or a LoadError that lists them."""
+    for name in names:
+        if (folder / name).exists():
+            return folder / name
+    raise LoadError(f"{folder} holds none of {', '.join(names)}.")
+
+
+def from_lantern(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """LANTERN's converted target names to LlamaGen's; q, k and v rows are stacked. Other states pass through."""
+    if "lm_head.weight" not in state:
+        return state
+    names = {
+        "model.embed_tokens.": "tok_embeddings.",
+        "model.norm.": "norm.",
+        "lm_head.": "output.",
+        "model.cls_embedding.": "cls_embedding.",
+    }
+    parts = {
+        "self_attn.o_proj.": "attention.wo.",
+        "mlp.gate_proj.": "feed_forward.w1.",
+        "mlp.up_proj.": "feed_forward.w3.",
+        "mlp.down_proj.": "feed_forward.w2.",
+        "input_layernorm.": "attention_norm.",
+        "post_attention_layernorm.": "ffn_norm.",
+    }
+    out = {}
+    for key, tensor in state.items():
+        if key.endswith("self_attn.q_proj.weight"):
+            base = key.removesuffix("q_proj.weight")
+            stacked = torch.cat([state[f"{base}{p}_proj.weight"] for p in "qkv"])
+            out[base.removeprefix("model.").replace("self_attn.", "attention.") + "wqkv.weight"] = stacked
+        elif not key.endswith(("k_proj.weight", "v_proj.weight")):
+            for old, new in (names | parts).items():
+                key = key.replace(old, new)
+            out[key.removeprefix("model.")] = tensor
+    return out
+
+
+def fill(model: nn.Module, state: dict[str, Tensor], what: str) -> nn.Module:
+    """Load strictly, in the dtype of the file.
+
+    Raises:
+        LoadError: a tensor is missing, unknown, or of another shape; the first difference of each kind is named.
+    """
+    state = {k: v for k, v in state.items() if k not in HARMLESS and ".kv_cache." not in k}
+    own = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    for name, shape in own.items():
+        if name in state and tuple(state[name].shape) != shape:
+            raise LoadError(f"{what}: {name} is {tuple(state[name].shape)} in the file but {shape} is expected. {_hint(name)}".strip())
+    missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    if missing or extra:
+        parts = [f"{len(names)} {word} (first: {names[0]})" for names, word in ((missing, "missing"), (extra, "unknown")) if names]
+        raise LoadError(f"{what}: the file has other tensors than expected: {', '.join(parts)}.")
+    model.load_state_dict(state, strict=True, assign=True)
+    return model
+
+
+def _hint(name: str) -> str:
+    if "tok_embeddings" in name or "embed_tokens" in name or name.startswith("output"):
+        return "The vocabulary or the width is another model's."
+    return "The width or the depth is another model's." if "layers" in name else ""
+
+
+def check_pair(target: LlamaGenConfig, drafter: EagleConfig) -> None:
+    """Refuse a drafter made for another target, by name of what differs."""
+    for name in ("vocab", "dim", "heads", "caption_tokens", "grid"):
+        ours, theirs = getattr(target, name), getattr(drafter, name)
+        if ours != theirs:
+            raise LoadError(f"The drafter was made for another target: {name} is {theirs}, the target's is {ours}.")
+
+
+def target_config(folder: Path) -> LlamaGenConfig:
+    """A target's sizes from LANTERN's config.json. `block_size` gives the grid, which the weights do not tell."""
+    data = read_json(folder / "config.json")
+    if "block_size" not in data:
+        raise LoadError(f"config.json in {folder} has no block_size, so the picture's grid is unknown. Add it: 256 or 1024 tokens.")
+    grid = round(data["block_size"] ** 0.5)
+    return LlamaGenConfig(
+        dim=data["hidden_size"],
+        layers=data["num_hidden_layers"],
+        heads=data["num_attention_heads"],
+        ffn=data["intermediate_size"],
+        vocab=data["vocab_size"],
+        caption_dim=data["caption_dim"],
+        caption_tokens=data["cls_token_num"],
+        grid=grid,
+        norm_eps=data.get("rms_norm_eps", 1e-5),
+        rope_base=data.get("rope_base", 10000.0),
+    )
+
+
+def drafter_config(folder: Path, target: LlamaGenConfig) -> EagleConfig:
+    """A drafter's sizes from its config.json; what that leaves out (grid, condition) is its target's."""
+    data = read_json(folder / "config.json")
+    config = EagleConfig(
+        dim=data["hidden_size"],
+        heads=data["num_attention_heads"],
+        ffn=data["intermediate_size"],
+        vocab=data["vocab_size"],
+        caption_tokens=data.get("cls_token_num", target.caption_tokens),
+        norm_eps=data.get("rms_norm_eps", 1e-6),
+        bias=data.get("bias", True),
+    )
+    return replace(config, grid=round(data["block_size"] ** 0.5) if "block_size" in data else target.grid)

@@ -1,0 +1,124 @@
+"""Loading: every layout, every misfit named in one line, and the tiny pair through the whole engine."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import CONFIG, DRAFTER, tiny_pair, write_tiny
+
+from coolsd import METHODS, Run, generate, load
+from coolsd.models import catalog
+from coolsd.models.weights import LoadError, from_lantern, read_state
+
+PROMPT = "a red rose"
+
+
+def test_a_folder_loads_and_generates_like_the_pair_in_memory(tmp_path):
+    pair = load("meadow", "cpu", "float32", folder=write_tiny(tmp_path))
+    assert pair is load("meadow", "cpu", "float32", folder=tmp_path)
+    assert pair.environment["dtype"] == "float32"
+    assert generate(pair, PROMPT, "coolsd", seed=3).tokens == generate(tiny_pair(), PROMPT, "coolsd", seed=3).tokens
+
+
+def test_dtype_and_threads_are_measured(tmp_path):
+    before = torch.get_num_threads()
+    environment = load("meadow", "cpu", folder=write_tiny(tmp_path)).environment
+    torch.set_num_threads(before)
+    assert environment["dtype"] in ("float32", "bfloat16")
+    assert len(environment["pass_ms"]) == 2 * len({before, max(1, before // 2)})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_every_method_fills_the_picture(method, scale):
+    run = generate(tiny_pair(), PROMPT, method, seed=1, cfg_scale=scale, draft_length=3)
+    assert run.complete
+    assert run.image.size == (16, 16)
+    assert Run.from_json(run.to_json()).tokens == run.tokens
+
+
+def test_greedy_speculation_equals_plain_ar_on_twenty_prompts():
+    for i in range(20):
+        prompt = f"{'the a red misty'.split()[i % 4]} {'rose forest sea sunflower on'.split()[i % 5]}"
+        settings = {"temperature": 0, "cfg_scale": 4.0, "draft_length": 5}
+        runs = {name: generate(tiny_pair(), prompt, name, **settings).tokens for name, m in METHODS.items() if m.lossless}
+        assert all(tokens == runs["ar"] for tokens in runs.values())
+
+
+def test_the_prompt_and_the_scale_matter():
+    runs = {tuple(generate(tiny_pair(), p, "ar", cfg_scale=s).tokens) for p in (PROMPT, "misty forest") for s in (1.0, 6.0)}
+    assert len(runs) == 4
+
+
+MISFITS = {
+    "vocabulary": (replace(CONFIG, vocab=33), DRAFTER, "vocab"),
+    "width": (CONFIG, replace(DRAFTER, dim=64, ffn=128), "dim is 64"),
+    "grid": (replace(CONFIG, grid=8), DRAFTER, "grid is 4, the target's is 8"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_drafter_of_another_target_is_named(tmp_path, name):
+    config, drafter, message = MISFITS[name]
+    with pytest.raises(LoadError, match=message):
+        load("meadow", "cpu", "float32", folder=write_tiny(tmp_path, config, drafter))
+
+
+def test_files_that_do_not_fit_their_config_are_named(tmp_path):
+    write_tiny(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(LoadError, match="missing.*layers.2"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+    del config["block_size"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(LoadError, match="grid is unknown"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+
+
+def test_another_shape_is_named(tmp_path):
+    write_tiny(tmp_path)
+    state = load_file(tmp_path / "target.safetensors")
+    state["norm.weight"] = torch.zeros(5)
+    save_file(state, tmp_path / "target.safetensors")
+    with pytest.raises(LoadError, match=r"norm.weight is \(5,\) in the file but \(32,\)"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+
+
+@pytest.mark.parametrize("file", ["target.safetensors", "drafter/model.safetensors", "vq/model.safetensors"])
+def test_missing_and_truncated_files_are_named(tmp_path, file):
+    write_tiny(tmp_path)
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(LoadError, match=r"model.safetensors|target.safetensors"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(LoadError, match="missing|holds none"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+
+
+def test_unknown_names_say_what_there_is():
+    with pytest.raises(LoadError, match="meadow"):
+        load("nothing")
+    with pytest.raises(LoadError, match="bfloat16"):
+        load("meadow", "cpu", "float7")
+
+
+@pytest.mark.parametrize("key", ["model", "module", "state_dict"])
+def test_original_containers_are_opened_and_pickled_code_is_refused(tmp_path, key):
+    torch.save({key: {"w": torch.ones(2)}, "steps": 3}, tmp_path / "a.pt")
+    assert read_state(tmp_path / "a.pt")["w"].tolist() == [1, 1]
+    torch.save({key: print}, tmp_path / "b.pt")
+    with pytest.raises(LoadError, match=r"b\.pt"):
+        read_state(tmp_path / "b.pt")
+
+
+def test_lantern_names_become_llamagens():
+    state = load_file(catalog.ASSETS.parent / "tests" / "data" / "tiny_lantern_target" / "model.safetensors")
+    original = torch.load(catalog.ASSETS.parent / "tests" / "data" / "tiny_t2i_stage1.pt", weights_only=True)["model"]
+    converted = from_lantern(state)
+    assert {k: tuple(v.shape) for k, v in converted.items()} == {k: tuple(v.shape) for k, v in original.items()}
+    q = state["model.layers.1.self_attn.q_proj.weight"]
+    torch.testing.assert_close(converted["layers.1.attention.wqkv.weight"][: len(q)], q)
