@@ -1,0 +1,136 @@
+"""The command line: generate a picture, measure speed, train, evaluate. `python -m coolsd COMMAND --help` lists the options."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from . import METHODS, Run, Settings, load, omega, stream, validate
+
+HELP = {
+    "delta": "δ, total relaxation: the mean of ω",
+    "nu": "ν, annealing rate",
+    "mu": "μ, normaliser, or 'auto' (mean-normalised)",
+    "draft_length": "tokens drafted a round",
+    "temperature": "0 is greedy",
+    "top_k": "codes kept, 0 for all",
+    "top_p": "mass kept, 1 for all",
+    "cfg_scale": "guidance scale, 1 for none",
+    "seed": "random seed",
+    "max_tokens": "stop after this many tokens",
+}
+
+
+def _number(text: str) -> float | int | None:
+    if text.lower() in ("auto", "none"):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """One option for every setting but prompt and method."""
+    for field in fields(Settings):
+        if field.name in HELP:
+            option = f"--{field.name.replace('_', '-')}"
+            parser.add_argument(option, type=_number, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {field.default})")
+    parser.add_argument(
+        "--clamp", action="store_true", default=argparse.SUPPRESS, help="raise every ω below 1 to 1 (ours, not the paper's)"
+    )
+
+
+def add_pair(parser: argparse.ArgumentParser) -> None:
+    """Which target, where, and from which files."""
+    parser.add_argument("--target", default="meadow", help="name of the pair (default meadow)")
+    parser.add_argument("--device", help="cpu, cuda or mps (default: the best there is)")
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: measured)")
+
+
+def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings given on the command line."""
+    return {f.name: getattr(args, f.name) for f in fields(Settings) if hasattr(args, f.name)}
+
+
+def generate_command(args: argparse.Namespace) -> None:
+    """Decode one picture, with progress on standard error."""
+    settings = validate(METHODS, **chosen_settings(args))
+    pair = load(args.target, args.device, args.dtype)
+    total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
+    rounds = []
+    for event in stream(pair, **settings.to_dict()):
+        rounds.append(event)
+        done = event.start + len(event.tokens)
+        print(f"\r{METHODS[settings.method].title}: {done}/{total} tokens, {len(rounds)} target calls", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    run = Run(settings, pair.name, tuple(pair.grid), tuple(omega(settings).tolist()), rounds, dict(pair.environment))
+    s = run.stats
+    parts = ", ".join(f"{part} {getattr(s, f'{part}_seconds'):.2f}" for part in ("draft", "target", "verify", "other"))
+    print(f"{s.tokens} tokens, {s.target_calls} target calls, accept length {s.accept_length:.2f}, {s.seconds:.2f} s ({parts})")
+    meaning = " (0: exactly the target's distribution)" if METHODS[settings.method].lossless else ""
+    print(f"bias spent {s.bias_spent:.3f} in the picture, {s.bias_per_token:.4f} a token{meaning}")
+    if args.json:
+        run.to_json(args.json)
+    if args.out:
+        from .exports import png
+
+        args.out.write_bytes(png(pair.picture(run.tokens), run))
+
+
+def bench_command(args: argparse.Namespace) -> None:
+    """Time the methods in turns; a table, and JSON on request."""
+    from .evaluation import bench
+
+    common = chosen_settings(args)
+    validate(METHODS, prompt="x", **common)
+    pair = load(args.target, args.device, args.dtype)
+    print(json.dumps(dict(pair.environment)), file=sys.stderr)
+    lanes = [lane for lane in bench.LANES if not args.methods or lane.method in args.methods]
+    results: dict[bench.Lane, list] = {}
+    for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
+        results.setdefault(lane, []).append(stats)
+        print(f"{lane.label}: {stats.seconds:.2f} s", file=sys.stderr)
+    rows = bench.summarise(results)
+    print(bench.table(rows))
+    if args.json:
+        args.json.write_text(json.dumps(bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS}), indent=1))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    parser = argparse.ArgumentParser(prog="python -m coolsd", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("generate", help="decode one picture")
+    one.add_argument("prompt")
+    one.add_argument("--method", default="coolsd", choices=list(METHODS))
+    one.add_argument("--out", type=Path, help="write the picture as PNG, with all settings in its metadata")
+    one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
+    one.set_defaults(run=generate_command)
+    many = commands.add_parser("bench", help="measure speed, the methods taking turns")
+    many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
+    many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
+    many.add_argument("--json", type=Path, help="write the figures as JSON")
+    many.set_defaults(run=bench_command)
+    for command in (one, many):
+        add_settings(command)
+        add_pair(command)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; bad input ends with a message that says what to do, and code 2."""
+    args = build_parser().parse_args(arguments)
+    try:
+        args.run(args)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"coolsd: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
