@@ -112,6 +112,9 @@ def build_parser() -> argparse.ArgumentParser:
     many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
     many.add_argument("--json", type=Path, help="write the figures as JSON")
     many.set_defaults(run=bench_command)
+    from .training.cli import add_commands
+
+    add_commands(commands.add_parser("train", help="train a pair on your own pictures"))
     for command in (one, many):
         add_settings(command)
         add_pair(command)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
-from coolsd.models.catalog import LlamaGenPair, load_vq
+from coolsd.models.catalog import LlamaGenPair
 from coolsd.models.eagle import Eagle, EagleConfig
 from coolsd.models.llamagen import LlamaGen, LlamaGenConfig
 from coolsd.models.text import TextTable

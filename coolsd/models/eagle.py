@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..sampling import draw
-from .layers import KVCache, RMSNorm, attend, rope_table, rotate
+from ..sampling import draw, draw_distinct
+from .layers import KVCache, RMSNorm, ancestors, attend, depths, eager_rope, rope_table, rotate
+from .llamagen import ROPE_SLACK
 from .protocols import Draft, ToProbs, chain
-from .target import mixed
-
-SLACK = 32
+from .target import SLACK, mixed
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,6 @@ class EagleConfig:
     norm_eps: float = 1e-6
     bias: bool = True
 
-    @property
-    def positions(self) -> int:
-        """Entries of a whole picture, drafts past the end included."""
-        return self.caption_tokens - 1 + self.grid**2 + SLACK
-
 
 class SelfAttention(nn.Module):
     """Attention with separate projections, rotary on q and k."""
@@ -48,10 +42,10 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
         q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k, v = rotate(q, rope).transpose(1, 2), rotate(k, rope).transpose(1, 2), v.transpose(1, 2)
-        if cache is not None:
-            k, v = cache.write(0, start, k, v)
-        return self.o_proj(attend(q, k, v, mask))
+        q, k = rotate(torch.stack([q, k], dim=2), rope).transpose(1, 3).unbind(2)
+        v = v.transpose(1, 2)
+        k, v = (k.to(v.dtype), v) if cache is None else cache.write(0, start, k, v)
+        return self.o_proj(attend(q, k, v, mask).to(x.dtype))
 
 
 class Mlp(nn.Module):
@@ -95,7 +89,7 @@ class Eagle(nn.Module):
     def rope(self) -> Tensor:
         """Rotation rows of all entries, float32: C - 1 zero rows, then the cells."""
         c = self.config
-        return rope_table(c.caption_tokens - 1, c.grid, c.dim // c.heads, slack=SLACK).to(self.fc.weight.device)
+        return rope_table(c.caption_tokens - 1, c.grid, c.dim // c.heads, slack=ROPE_SLACK).to(self.fc.weight.device)
 
     def forward(
         self, hidden: Tensor, tokens: Tensor, rope: Tensor, mask: Tensor | None = None, cache: KVCache | None = None, start: int = 0
@@ -106,38 +100,76 @@ class Eagle(nn.Module):
 
 
 class EagleDrafter:
-    """Implements protocols.Drafter for one picture.
+    """Implements protocols.Drafter for one picture. Condition positions are all visible, padded ones too, as in training.
 
     Args:
         model: shared weights. head: the target's output layer. scale: guidance, the same as the target's. rope: model.rope().
     """
 
     def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor):
-        self.model, self.head, self.scale, self.rope = model, head, scale, rope
+        self.model, self.head, self.scale, self.rope = model, head, scale, eager_rope(rope)
         c = model.config
-        rows = 1 if scale == 1 else 2
-        self.cache = KVCache(1, rows, c.heads, c.positions, c.dim // c.heads, model.fc.weight)
-        self.causal = torch.ones(c.positions, c.positions, dtype=torch.bool, device=rope.device).tril()
+        rows, length = 1 if scale == 1 else 2, c.caption_tokens - 1 + c.grid**2 + SLACK
+        self.cache = KVCache(1, rows, c.heads, length, c.dim // c.heads, model.fc.weight)
         self.feature = model.fc.weight.new_zeros(rows, 1, c.dim)  # output of the last observed entry
-
-    def _pass(self, hidden: Tensor, tokens: Tensor, start: int) -> Tensor:
-        end = start + hidden.shape[1]
-        mask = None if start == 0 or end - start == 1 else self.causal[start:end, :end]
-        return self.model(hidden, tokens[None], self.rope[start:end], mask, self.cache, start)
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, D); condition positions in front pair with the embedding of code 0."""
-        entries = F.pad(tokens.to(hidden.device), (hidden.shape[1] - len(tokens), 0))
-        self.feature = self._pass(hidden, entries, self.cache.committed)[:, -1:]
-        self.cache.keep(list(range(len(entries))))
+        start, count = self.cache.committed, hidden.shape[1]
+        entries = F.pad(tokens.to(hidden.device), (count - len(tokens), 0))
+        mask = None if start == 0 or count == 1 else F.pad(ancestors(chain(count)), (start, 0), value=True).to(hidden.device)
+        output = self.model(hidden, entries[None], self.rope[start : start + count], mask, self.cache, start)
+        self.feature = output[:, -1:].contiguous()
+        self.cache.keep(list(range(count)))
 
     def propose(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
-        """Draft a chain behind the last observed token; its cache entries are overwritten in the next round."""
-        assert shape == chain(len(shape)), "this drafter drafts chains"
+        """Draft behind the last observed token; the entries of the draft are overwritten in the next round.
+
+        A chain is drawn token by token; the children of a tree's node are drawn from its row without replacement.
+        """
+        return self._chain(shape, to_probs, generator) if shape == chain(len(shape)) else self._tree(shape, to_probs, generator)
+
+    def _rows(self, features: Tensor, to_probs: ToProbs) -> Tensor:
+        return to_probs(mixed(self.head(features), self.scale))
+
+    def _chain(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
         feature, tokens, rows = self.feature, [], []
         for step in range(len(shape)):
             if step:
-                feature = self._pass(feature, tokens[-1], self.cache.committed + step - 1)
-            rows.append(to_probs(mixed(self.head(feature), self.scale)))
+                at = self.cache.committed + step - 1
+                feature = self.model(feature, tokens[-1][None], self.rope[at : at + 1], None, self.cache, at)
+            rows.append(self._rows(feature, to_probs))
             tokens.append(draw(rows[-1], generator))
+        if not rows:
+            return Draft(torch.empty(0, dtype=torch.long), torch.empty(0, self.model.config.vocab), shape, 0)
         return Draft(torch.cat(tokens), torch.cat(rows), shape, len(shape))
+
+    def _tree(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
+        """Level by level: one pass over the nodes of a level that have children, then their children are drawn."""
+        start, device = self.cache.committed, self.feature.device
+        below: dict[int, list[int]] = {}
+        for node, parent in enumerate(shape):
+            below.setdefault(parent, []).append(node)
+        depth, seen = depths(shape), ancestors(shape).to(device)
+        tokens = torch.empty(len(shape), dtype=torch.long, device=device)
+        rows = self._rows(self.feature, to_probs)
+        q = rows.new_empty(len(shape), rows.shape[-1])
+        features, of_parent = self.feature, {-1: 0}  # features of the level above, and each node's place among them
+        entries: list[int] = []  # nodes in the cache behind the committed entries, in order
+        calls, level = 1, [-1]
+        while True:
+            siblings = draw_distinct(rows, max(len(below[node]) for node in level), generator)
+            for place, node in enumerate(level):
+                q[below[node]] = rows[place]
+                tokens[below[node]] = siblings[place, : len(below[node])]
+            inner = [child for node in level for child in below[node] if child in below]
+            if not inner:
+                return Draft(tokens, q, shape, calls)
+            entries += inner
+            hidden = features[:, [of_parent[shape[node]] for node in inner]]
+            at, rank = start + len(entries) - len(inner), start + depth[inner[0]]
+            mask = F.pad(seen[inner][:, entries], (start, 0), value=True)
+            rope = self.rope[rank : rank + 1].expand(len(inner), *self.rope.shape[1:])
+            features = self.model(hidden, tokens[inner][None], rope, mask, self.cache, at)
+            rows = self._rows(features, to_probs)
+            calls, level, of_parent = calls + 1, inner, {node: i for i, node in enumerate(inner)}

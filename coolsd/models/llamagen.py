@@ -55,9 +55,8 @@ class Attention(nn.Module):
         qkv = self.wqkv(x).unflatten(-1, (3, self.heads, self.head_dim))
         q, k = rotate(qkv[:, :, :2], rope).transpose(1, 3).unbind(2)
         v = qkv[:, :, 2].transpose(1, 2)
-        if cache is not None:
-            k, v = cache.write(layer, cache.committed, k, v)
-        return self.wo(attend(q, k, v, mask))
+        k, v = (k.to(v.dtype), v) if cache is None else cache.write(layer, cache.committed, k, v)
+        return self.wo(attend(q, k, v, mask).to(x.dtype))
 
 
 class FeedForward(nn.Module):

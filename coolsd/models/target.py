@@ -6,13 +6,16 @@ Knows nothing of methods. Rows: conditional first, unconditional second; one row
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..sampling import guide
-from .layers import KVCache, ancestors, depths
-from .llamagen import ROPE_SLACK, LlamaGen, prefix_mask
+from .layers import KVCache, ancestors, depths, eager_rope
+from .llamagen import LlamaGen, prefix_mask
 from .protocols import Step, chain
 from .text import Conditioning
+
+SLACK = 64  # cache entries behind the last cell, for the tree of the last round
 
 
 def mixed(logits: Tensor, scale: float) -> Tensor:
@@ -21,7 +24,7 @@ def mixed(logits: Tensor, scale: float) -> Tensor:
 
 
 class LlamaGenTarget:
-    """Implements protocols.Target.
+    """Implements protocols.Target. No image token sees a padded condition position, so the cache keeps the real ones only.
 
     Args:
         model: shared weights. encode: prompt to Conditioning. scale: guidance.
@@ -29,44 +32,38 @@ class LlamaGenTarget:
     """
 
     def __init__(self, model: LlamaGen, encode: Callable[[str], Conditioning], scale: float, rope: Tensor, pads: str = "causal"):
-        self.model, self.encode, self.scale, self.rope, self.pads = model, encode, scale, rope, pads
+        self.model, self.encode, self.scale, self.rope, self.pads = model, encode, scale, eager_rope(rope), pads
         c = model.config
         self.rows = 1 if scale == 1 else 2
-        self.length = c.caption_tokens + c.image_tokens + ROPE_SLACK
-        weight = model.output.weight
-        self.cache = KVCache(c.layers, self.rows, c.heads, self.length, c.head_dim, weight)
+        self.cache = KVCache(c.layers, self.rows, c.heads, c.caption_tokens + c.image_tokens + SLACK, c.head_dim, model.output.weight)
+        self.pad = 0  # condition positions that are not in the cache
 
     def _step(self, x: Tensor, rope: Tensor, mask: Tensor | None, tail: int) -> Step:
         hidden = self.model(x, rope, mask, self.cache)
-        return Step(mixed(self.model.output(hidden[:, -tail:]), self.scale), hidden)
+        return Step(mixed(self.model.output(hidden[:, -tail:].contiguous()), self.scale), hidden)
 
     def prefill(self, prompt: str) -> Step:
         """Logits (1, V) of the first token; hidden (B, C, D) of all condition positions. The condition is committed."""
         model, c = self.model, self.model.config
         conditioning = self.encode(prompt)
         weight = model.output.weight
-        features = conditioning.features.to(weight)
-        if self.rows == 2:
-            features = torch.stack([features, model.cls_embedding.uncond_embedding.to(weight)])
-        else:
-            features = features[None]
-        self.mask = prefix_mask(conditioning.valid.to(weight.device), self.length, self.pads)
+        features = torch.stack([conditioning.features.to(weight), model.cls_embedding.uncond_embedding.to(weight)][: self.rows])
         count = c.caption_tokens
-        x = model.cls_embedding.cap_proj(features)
-        step = self._step(x, self.rope[:count], self.mask[:count, :count], 1)
-        self.cache.keep(list(range(count)))
+        mask = prefix_mask(conditioning.valid, count, self.pads).to(weight.device)
+        step = self._step(model.cls_embedding.cap_proj(features), self.rope[:count], mask, 1)
+        self.cache.keep(conditioning.valid.nonzero().flatten().tolist())
+        self.pad = count - self.cache.committed
         return step
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over tokens (T,) behind the committed ones; logits (T, V), hidden (B, T, D)."""
         start, count = self.cache.committed, len(parents)
-        end = start + count
-        mask = self.mask[start:end, :end]
-        rope = self.rope[start:end]
-        if parents != chain(count):
-            mask = mask[:1].repeat(count, 1)
-            mask[:, start:] = ancestors(list(parents)).to(mask.device)
-            rope = self.rope[torch.tensor(depths(list(parents)), device=self.rope.device) + start]
+        position = start + self.pad
+        if parents == chain(count):
+            rope = self.rope[position : position + count]
+        else:
+            rope = self.rope[torch.tensor(depths(parents), device=self.rope.device) + position]
+        mask = None if count == 1 else F.pad(ancestors(parents), (start, 0), value=True).to(self.rope.device)
         x = self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.rows, -1, -1)
         return self._step(x, rope, mask, count)
 

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,5 +60,6 @@ class Progress:
             return
         done = step + 1 - self.start
         left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
-        line = f"{self.name} {step + 1}/{self.steps} loss {self.smooth:.4f} eta {int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} {note}"
+        eta = timedelta(seconds=round(left))
+        line = f"{self.name} {step + 1}/{self.steps} loss {self.smooth:.4f} eta {eta} {note}"
         print(f"\r{line}" if live else line, end="" if live and step + 1 < self.steps else "\n", file=sys.stderr, flush=True)
