@@ -1,0 +1,101 @@
+"""The public endpoint: one picture by one method, for `gradio_client` and other programs."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+
+import gradio as gr
+
+from ..settings import Settings, SettingsError, validate
+from .compare import PACE
+from .engine import Engine, Loader
+from .exports import data_uri, png
+from .lanes import Lane
+from .text import DEFAULT_TARGET
+
+log = logging.getLogger(__name__)
+
+
+PARAMETERS = {
+    "prompt": "What to draw, 1 to 1000 characters",
+    "method": "ar, eagle1, coolsd, or another method the page offers",
+    "delta": "Total relaxation, 0 to 20",
+    "nu": "Annealing rate of the relaxation, -3 to 3",
+    "mu": "Normaliser of the relaxation, -10 to 10; null makes the mean of the schedule equal delta",
+    "clamp": "Never stricter than lossless",
+    "draft_length": "Tokens drafted a round, 1 to 16",
+    "temperature": "0 to 5; 0 takes the likeliest token",
+    "top_k": "Keep this many tokens; 0 keeps all",
+    "top_p": "Keep this much probability, above 0 and up to 1",
+    "cfg_scale": "Guidance towards the prompt, 1 to 20; 1 is off and halves the work",
+    "seed": "0 to 4294967295; the same seed and settings give the same picture",
+    "max_tokens": "Stop after so many tokens; null draws the whole picture",
+}
+
+
+def publish(demo: gr.Blocks, engine: Engine, loader: Loader) -> None:
+    """Add /generate to the page being built, every parameter described, in one queue with the page's own runs."""
+    gr.api(endpoint(engine, loader), api_name="generate", concurrency_id="model", concurrency_limit=1)
+    published = next(function for function in demo.fns.values() if function.api_name == "generate")
+    for block, meaning in zip(published.inputs, PARAMETERS.values(), strict=True):
+        block.label = meaning
+
+
+def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
+    """The function behind /generate, bound to an engine. Its signature and docstring become the endpoint's schema."""
+
+    def generate(
+        prompt: str,
+        method: str = "coolsd",
+        delta: float = 2.0,
+        nu: float = 0.7,
+        mu: float | None = None,
+        clamp: bool = False,
+        draft_length: int = 5,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        cfg_scale: float = Settings.cfg_scale,
+        seed: int = 0,
+        max_tokens: int | None = None,
+    ) -> dict:
+        """Draw one picture with the embedded pair and say how it went.
+
+        Yields {"tokens": so far, "of": in all} while it decodes, and at last {"image": PNG data URI with the settings in its metadata,
+        "run": settings, environment, statistics and every round}.
+        """
+        asked = locals()
+        try:
+            settings = validate(engine.methods, **{name: asked[name] for name in PARAMETERS})
+            yield from decode(engine, loader, settings)
+        except SettingsError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        except Exception as error:
+            log.exception("the run failed")
+            message = f"The run failed: {type(error).__name__}: {error}. Try again, or change the settings."
+            raise gr.Error(message, print_exception=False) from None
+
+    return generate
+
+
+def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
+    """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
+    loading = loader.start(DEFAULT_TARGET)
+    while not loading.done.wait(PACE):
+        yield {"tokens": 0, "of": 0}
+    if loading.error:
+        raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
+    pair = loading.pair
+    lane = Lane(settings, tuple(pair.grid))
+    shown = perf_counter()
+    with closing(engine.stream(pair, **settings.to_dict())) as rounds:
+        for event in rounds:
+            lane.rounds.append(event)
+            if perf_counter() - shown >= PACE:
+                shown = perf_counter()
+                yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
+    lane.image = pair.picture(lane.tokens)
+    run = lane.run(pair.name, pair.environment)
+    yield {"image": data_uri(png(lane.image, run), "image/png"), "run": run.to_dict()}

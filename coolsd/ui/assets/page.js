@@ -1,0 +1,197 @@
+// The browser's half of the page: fills fixed templates with the values Python sends, draws the live curve, and spells the link.
+// Values reach the document as text and as attributes only, never as markup.
+window.coolsd = (() => {
+  const INK = { light: "#27272a", dark: "#e4e4e7" };
+  const GRID = { light: "rgba(0,0,0,0.10)", dark: "rgba(255,255,255,0.14)" };
+  const isDark = () => document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
+  const theme = () => (isDark() ? "dark" : "light");
+
+  function setText(node, text) {
+    if (node.textContent !== text) node.textContent = text;
+  }
+
+  // A new picture is swapped in only once it is decoded, so that nothing flashes.
+  function setImage(node, source, alt) {
+    node.alt = alt ?? "";
+    if (node.dataset.shown === source) return;
+    node.dataset.shown = source;
+    if (!source) {
+      node.hidden = true;
+      node.removeAttribute("src");
+      return;
+    }
+    const next = node.cloneNode();
+    next.hidden = false;
+    next.src = source;
+    next.decode().then(() => { if (node.dataset.shown === source && node.isConnected) node.replaceWith(next); }, () => {});
+  }
+
+  function blobLink(node, name, content) {
+    if (node.href.startsWith("blob:")) URL.revokeObjectURL(node.href);
+    node.hidden = !name;
+    if (!name) return;
+    node.download = name;
+    node.href = URL.createObjectURL(new Blob([content], { type: "application/json" }));
+  }
+
+  function fill(element, values) {
+    const each = (name, act) => element.querySelectorAll(`[data-${name}]`).forEach((node) => act(node, values[node.dataset[name]]));
+    each("text", (node, v) => setText(node, String(v ?? "")));
+    each("state", (node, v) => { node.dataset.is = v ?? ""; });
+    each("image", (node, v) => setImage(node, v ?? "", values[node.dataset.alt]));
+    each("grow", (node, v) => { node.style.flexGrow = v ?? 0; node.hidden = !v; setText(node, String(v ?? "")); });
+    each("png", (node, v) => { node.hidden = !v; if (v) { node.download = v; node.href = values[node.dataset.source]; } });
+    each("json", (node, v) => blobLink(node, v, values[node.dataset.source]));
+    if (values.rows) {
+      element.style.setProperty("--rows", values.rows);
+      element.style.setProperty("--columns", values.columns);
+    }
+  }
+
+  function bind(element, props, watch) {
+    const show = () => fill(element, props.value ?? {});
+    show();
+    watch("value", show);
+  }
+
+  // --- ω, drawn from the sliders without a server ---------------------------------------------------------------------------
+
+  let settings = null; // the controls as they stand
+  let redraw = () => {};
+
+  function schedule(uses, s) {
+    const index = Array.from({ length: s.draft_length }, (_, i) => i + 1);
+    if (!uses.includes("delta")) return index.map(() => 1);
+    if (!uses.includes("nu")) return index.map(() => s.delta);
+    const raw = index.map((i) => Math.exp(-s.nu * i));
+    const scale = s.mu_auto ? raw.length / raw.reduce((a, b) => a + b, 0) : Math.exp(-s.mu);
+    return raw.map((w) => s.delta * w * scale).map((w) => (s.clamp ? Math.max(1, w) : w));
+  }
+
+  const digits = (w) => (w >= 100 ? w.toFixed(0) : w >= 10 ? w.toFixed(1) : w.toFixed(2));
+
+  function inWords(omega) {
+    const mean = omega.reduce((a, b) => a + b, 0) / omega.length;
+    const places = (test) => {
+      const at = omega.map((w, i) => (test(w) ? i + 1 : 0)).filter(Boolean);
+      return at.length > 1 ? `${at[0]}–${at.at(-1)}` : `${at[0] ?? ""}`;
+    };
+    const looser = places((w) => w > 1.0005);
+    const stricter = places((w) => w < 0.9995);
+    if (!looser && !stricter) return "ω = 1 everywhere: lossless.";
+    const parts = [];
+    if (looser) parts.push(`looser than lossless (ω = 1) at position ${looser}`);
+    if (stricter) parts.push(`stricter ${looser ? "" : "than lossless (ω = 1) "}at ${stricter}`);
+    return `Mean ${digits(mean)}: ${parts.join(", ")}.`;
+  }
+
+  function controls(names, values) {
+    settings = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+    redraw();
+  }
+
+  // --- the live curve: one Plotly node for the life of the page ---------------------------------------------------------------
+
+  function spread(labels, gap) {
+    labels.sort((a, b) => b.y - a.y);
+    for (let i = 1; i < labels.length; i++) labels[i].y = Math.min(labels[i].y, labels[i - 1].y - gap);
+    const under = Math.min(0, ...labels.map((l) => l.y)) - 0.02;
+    if (under < -0.02) labels.forEach((l) => { l.y -= under; });
+    return labels;
+  }
+
+  function figure(value, uses, width, height) {
+    const ink = INK[theme()];
+    const grid = GRID[theme()];
+    const data = value.data.map((t) => ({ ...t }));
+    const layout = { ...value.layout, xaxis: { ...value.layout.xaxis }, yaxis: { ...value.layout.yaxis, gridcolor: grid } };
+    const size = window.innerWidth >= 1800 ? 18 : window.innerWidth < 600 ? 12 : 13;
+    layout.font = { color: ink, size, family: "system-ui, sans-serif" };
+    layout.xaxis.title = { ...layout.xaxis.title, font: { size } };
+    layout.margin = { ...layout.margin, l: 2.4 * size, r: 2.8 * size, b: 2.7 * size };
+    data.filter((t) => t.line).forEach((t) => { t.line = { ...t.line, width: size >= 18 ? 5 : 3 }; });
+    layout.hoverlabel = { bgcolor: isDark() ? "#18181b" : "#ffffff", font: { color: ink } };
+    const labels = data.filter((t) => t.type === "scatter" && t.y.length).map((t) => ({ text: t.meta, y: t.y.at(-1) ?? 0, color: t.line.color }));
+    const s = settings;
+    if (s) {
+      const omega = schedule(uses[s.method] ?? [], s);
+      const decades = Math.max(1, Math.ceil(Math.max(...omega.map((w) => Math.abs(Math.log10(Math.max(w, 1e-4))))) - 0.02));
+      const length = Math.max(s.draft_length, value.draft_length);
+      layout.xaxis.tickvals = Array.from({ length }, (_, i) => i + 1);
+      const ticks = Array.from({ length: 2 * decades + 1 }, (_, i) => 10 ** (i - decades));
+      layout.yaxis2 = {
+        type: "log", overlaying: "y", side: "right", range: [-decades, decades * 1.08], showgrid: false, zeroline: false, ticks: "",
+        tickvals: ticks, ticktext: ticks.map((t) => (t === 1 ? "ω 1" : `${+t.toPrecision(1)}`)),
+      };
+      layout.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y2", y0: 1, y1: 1, line: { color: ink, width: size >= 18 ? 3 : 1, dash: "dot" } }];
+      data.push({
+        type: "scatter", mode: "lines+markers", name: "ω (right axis)", yaxis: "y2", x: omega.map((_, i) => i + 1), y: omega.map((w) => Math.max(w, 1e-4)),
+        line: { color: ink, width: size >= 18 ? 3 : 2, dash: "dash" }, marker: { color: ink, size: 8, symbol: "diamond-open" }, hovertemplate: "%{y:.2f}",
+      });
+      labels.push({ text: "ω", y: (Math.log10(Math.max(omega.at(-1), 1e-4)) + decades) / (2.08 * decades) * 1.04, color: ink });
+    }
+    // Room on the right for the labels, in positions: a letter is about 0.6 em wide.
+    const last = layout.xaxis.tickvals.length;
+    const room = 14 + 0.6 * size * Math.max(4, ...labels.map((l) => l.text.length));
+    const inner = Math.max(room + 80, width - layout.margin.l - layout.margin.r);
+    layout.xaxis.range = [0.5, last + 0.4 + ((last - 0.1) * room) / (inner - room)];
+    layout.annotations = spread(labels, (1.25 * size) / Math.max(60, height - 3.2 * size)).map((l) => ({
+      x: last + 0.42, y: l.y, text: l.text, showarrow: false, xanchor: "left", font: { color: l.color, size },
+    }));
+    return { data, layout };
+  }
+
+  function fillTable(node, rows) {
+    const make = (cells, tag) => {
+      const row = document.createElement("tr");
+      cells.forEach((cell) => row.appendChild(Object.assign(document.createElement(tag), { textContent: cell })));
+      return row;
+    };
+    node.replaceChildren(...rows.map((cells, i) => make(cells, i ? "td" : "th")));
+  }
+
+  function chart(element, props, watch) {
+    const plot = element.querySelector(".plot");
+    const draw = () => {
+      const value = props.value;
+      if (!value || !window.Plotly) return;
+      const { data, layout } = figure(value, props.uses, plot.clientWidth, plot.clientHeight);
+      Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true });
+      fillTable(element.querySelector("table"), value.table ?? []);
+    };
+    redraw = () => {
+      const omega = schedule(props.uses[settings.method] ?? [], settings);
+      setText(element.querySelector(".omega-row"), omega.map(digits).join("  "));
+      setText(element.querySelector(".omega-words"), inWords(omega));
+      draw();
+    };
+    if (settings) redraw();
+    draw();
+    watch("value", draw);
+    new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    new ResizeObserver(draw).observe(plot);
+  }
+
+  // --- the link: all settings in the query string -------------------------------------------------------------------------------
+
+  function link(names, values) {
+    const url = new URL(window.location.href);
+    names.forEach((name, i) => url.searchParams.set(name, values[i]));
+    window.history.replaceState(null, "", url);
+    return url.toString();
+  }
+
+  async function copyLink(names, values) {
+    const url = link(names, values);
+    try {
+      await navigator.clipboard.writeText(url);
+      return { status: "Link copied. It holds every setting.", tone: "good" };
+    } catch {
+      return { status: "The link is in the address bar; copy it from there.", tone: "good" };
+    }
+  }
+
+  const toggleTheme = () => document.body.classList.toggle("dark");
+
+  return { bind, chart, controls, link, copyLink, schedule, toggleTheme };
+})();

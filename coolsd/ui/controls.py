@@ -1,0 +1,127 @@
+"""From the page's controls, or a link's query string, to validated settings.
+
+Knows nothing of layout. The order of CONTROLS is the order in which handlers receive values and in which a link spells them.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..settings import INTEGERS, MAX_PROMPT, Settings, SettingsError, validate
+from .text import DEFAULT_TARGET, EXAMPLES, TARGETS
+
+CONTROLS = (
+    "prompt",
+    "target",
+    "reference",
+    "method",
+    "delta",
+    "nu",
+    "mu_auto",
+    "mu",
+    "clamp",
+    "draft_length",
+    "temperature",
+    "top_k",
+    "top_p",
+    "cfg_scale",
+    "seed",
+)
+FLAGS = {"mu_auto", "clamp"}
+DEFAULTS: dict[str, Any] = {
+    **{name: getattr(Settings(), name) for name in CONTROLS if hasattr(Settings(), name)},
+    "prompt": EXAMPLES[0],
+    "target": DEFAULT_TARGET,
+    "reference": "eagle1",
+    "mu_auto": True,
+    "mu": 0.0,
+}
+
+# lowest, highest, step: what a slider spans. Narrower than what `validate` takes, so that a slider can be aimed.
+RANGES: dict[str, tuple[float, float, float]] = {
+    "delta": (0.0, 8.0, 0.05),
+    "nu": (-2.0, 2.0, 0.05),
+    "mu": (-5.0, 5.0, 0.05),
+    "draft_length": (1, 10, 1),
+    "temperature": (0.0, 2.0, 0.05),
+    "top_k": (0, 16384, 1),
+    "top_p": (0.05, 1.0, 0.01),
+    "cfg_scale": (1.0, 12.0, 0.1),
+    "seed": (0, 2**32 - 1, 1),
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What Generate was pressed for: two lanes that differ in their method only."""
+
+    target: str
+    reference: Settings
+    relaxed: Settings
+
+
+def read(values: Mapping[str, Any], methods: Collection[str]) -> Ask:
+    """Two validated settings from the values of CONTROLS.
+
+    Raises:
+        SettingsError: any value that `validate` refuses, or a target that this page cannot run.
+    """
+    target = values["target"]
+    if not isinstance(target, str) or target not in TARGETS:
+        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(TARGETS)}.")
+    if TARGETS[target].needs:
+        raise SettingsError("target", f"{target} needs {TARGETS[target].needs}. Choose meadow, which runs on any computer.")
+    if not isinstance(values["mu_auto"], bool):
+        raise SettingsError("mu", f"{values['mu_auto']!r} is not a yes or no. Give 'μ auto' as true or false.")
+    shared = {name: values[name] for name in CONTROLS if name not in ("target", "reference", "method", "mu_auto", "mu")}
+    shared["mu"] = None if values["mu_auto"] else _present(values["mu"])
+    reference = validate(methods, **shared, method=values["reference"])
+    return Ask(target, reference, validate(methods, **shared, method=values["method"]))
+
+
+def _present(mu: Any) -> Any:
+    if mu is None:
+        raise SettingsError("mu", "μ is empty. Give a number, or switch 'μ auto' on.")
+    return mu
+
+
+def from_query(query: Mapping[str, str], methods: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+    """Control values a link asks for, and a sentence for each that was refused."""
+    values, notices = {}, []
+    for name in CONTROLS:
+        if name in query:
+            try:
+                values[name] = _parse(name, query[name], methods)
+            except ValueError as error:
+                notices.append(str(error))
+    return values, notices
+
+
+def _parse(name: str, text: str, methods: Collection[str]) -> Any:
+    if name == "prompt":
+        if not text.strip() or len(text) > MAX_PROMPT:
+            raise ValueError(f"prompt must have 1 to {MAX_PROMPT} characters")
+        return text
+    if name in FLAGS:
+        if text not in ("true", "false"):
+            raise ValueError(f"{name}={text[:40]} must be true or false")
+        return text == "true"
+    if name in ("target", "reference", "method"):
+        known = [t for t in TARGETS if not TARGETS[t].needs] if name == "target" else methods
+        if text not in known:
+            raise ValueError(f"{name}={text[:40]} must be one of {', '.join(known)}")
+        return text
+    return _parse_number(name, text)
+
+
+def _parse_number(name: str, text: str) -> float | int:
+    low, high, _ = RANGES[name]
+    refusal = f"{name}={text[:40]} must be a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:.10g}"
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(refusal) from None
+    if not math.isfinite(number) or not low <= number <= high or (name in INTEGERS and number != int(number)):
+        raise ValueError(refusal)
+    return int(number) if name in INTEGERS else number

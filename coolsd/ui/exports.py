@@ -1,0 +1,109 @@
+"""Pictures and runs on their way out of the page, and recorded comparisons on their way in."""
+
+import base64
+import io
+import json
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from ..trace import SCHEMA, Run
+
+log = logging.getLogger(__name__)
+RECORDED = Path(__file__).resolve().parents[2] / "assets" / "runs"
+LANES = ("reference", "relaxed")
+
+
+@dataclass
+class Comparison:
+    """Two finished runs side by side, and what plain AR costs beside them.
+
+    ar_token_seconds: median seconds of a plain AR step, where it was measured.
+    """
+
+    reference: Run
+    relaxed: Run
+    ar_token_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as stored in assets/runs and as exported by the page."""
+        return {
+            "schema": SCHEMA,
+            "reference": self.reference.to_dict(),
+            "relaxed": self.relaxed.to_dict(),
+            "ar_token_seconds": self.ar_token_seconds,
+        }
+
+
+def save(comparison: Comparison, folder: Path, name: str) -> Path:
+    """Write NAME.json with NAME-reference.png and NAME-relaxed.png beside it; returns the JSON's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for lane in LANES:
+        run = getattr(comparison, lane)
+        (folder / f"{name}-{lane}.png").write_bytes(png(run.image, run))
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(comparison.to_dict(), ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> Comparison:
+    """A comparison written by `save`; a missing picture leaves `image` None.
+
+    Raises:
+        ValueError, KeyError: not a comparison of this schema.
+    """
+    data = json.loads(path.read_text(encoding="utf-8"))
+    runs = {}
+    for lane in LANES:
+        runs[lane] = Run.from_json(json.dumps(data[lane]))
+        picture = path.with_name(f"{path.stem}-{lane}.png")
+        if picture.exists():
+            with Image.open(picture) as image:
+                runs[lane].image = image.convert("RGB")
+    return Comparison(**runs, ar_token_seconds=data.get("ar_token_seconds"))
+
+
+def recorded(folder: Path = RECORDED) -> Comparison | None:
+    """The first recorded comparison of a folder that can be read, or None."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            return load(path)
+        except (ValueError, KeyError, TypeError):
+            log.warning("%s is not a recorded comparison", path.name)
+    return None
+
+
+def png(image: Image.Image, run: Run) -> bytes:
+    """PNG with the run's settings as text chunks: one a setting, and all of them as JSON under `coolsd`."""
+    settings = run.settings.to_dict()
+    info = PngInfo()
+    info.add_text("Software", "COOL-SD")
+    info.add_text("coolsd", json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment}))
+    for name, value in settings.items():
+        info.add_text(name, "auto" if name == "mu" and value is None else str(value))
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "PNG", pnginfo=info)
+    return buffer.getvalue()
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """Content inline, so that no file is written and none can be fetched by anyone else."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def preview(image: Image.Image) -> str:
+    """A small data URI of a partial picture; transparent where nothing was decoded."""
+    buffer = io.BytesIO()
+    image.save(buffer, "WEBP", quality=85, method=0)
+    return data_uri(buffer.getvalue(), "image/webp")
+
+
+def file_stem(run: Run) -> str:
+    """A file name that says what the picture is."""
+    words = re.sub(r"[^a-z0-9]+", "-", run.settings.prompt.lower()).strip("-")[:40].strip("-") or "picture"
+    return f"{words}-{run.settings.method}-seed{run.settings.seed}"

@@ -1,0 +1,168 @@
+"""Two lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..methods import METHODS, omega
+from ..settings import Settings
+from ..trace import Round, Run, Stats, statistics
+from .exports import Comparison, data_uri, file_stem, png, preview
+from .templates import READOUT
+
+BADGES = {
+    "empty": "",
+    "waiting": "next",
+    "running": "decoding",
+    "done": "",
+    "stopped": "stopped",
+    "failed": "failed",
+    "recorded": "recorded",
+}
+ENDED = {"done", "recorded"}
+
+
+@dataclass
+class Lane:
+    """One decode as far as it has come. picture: data URI; image: PIL, at the end."""
+
+    settings: Settings
+    grid: tuple[int, int]
+    state: str = "waiting"
+    rounds: list[Round] = field(default_factory=list)
+    picture: str = ""
+    image: Any = None
+
+    @property
+    def method(self) -> Any:
+        return METHODS[self.settings.method]
+
+    @property
+    def title(self) -> str:
+        """The method's title, with δ where the method listens to it."""
+        return f"{self.method.title} δ={self.settings.delta:g}" if "delta" in self.method.uses else self.method.title
+
+    @property
+    def tokens(self) -> list[int]:
+        return [t for r in self.rounds for t in r.tokens]
+
+    def run(self, target: str, environment: dict[str, Any]) -> Run:
+        """The lane as a Run."""
+        return Run(self.settings, target, self.grid, tuple(omega(self.settings).tolist()), list(self.rounds), dict(environment), self.image)
+
+
+def from_run(run: Run) -> Lane:
+    """A recorded run as a lane."""
+    lane = Lane(run.settings, run.grid, "recorded", run.rounds, image=run.image)
+    lane.picture = data_uri(png(run.image, run), "image/png") if run.image is not None else ""
+    return lane
+
+
+def show_partial(lane: Lane, image: Any) -> None:
+    """Put a preview into the lane."""
+    lane.picture = preview(image)
+
+
+def finish(lane: Lane, image: Any, target: str, environment: dict[str, Any]) -> None:
+    """The lane's last token is out: the picture in full quality, with its settings inside."""
+    lane.state, lane.image = "done", image
+    lane.picture = data_uri(png(image, lane.run(target, environment)), "image/png")
+
+
+def number(value: float) -> str:
+    """Two digits that matter: 0, 0.09, 2.46, 31, 104."""
+    if value == 0:
+        return "0"
+    if value < 0.005:
+        return "< 0.01"
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(ratio: float | None) -> str:
+    """A speedup; below 1 it stays below 1."""
+    return "–" if ratio is None else f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.0f}×"
+
+
+def words(lane: Lane, stats: Stats) -> dict[str, str]:
+    """The readout of a lane."""
+    if not lane.rounds:
+        return dict.fromkeys(READOUT, "–")
+    lossless = lane.method.lossless
+    return {
+        "seconds": f"{number(stats.seconds)} s",
+        "calls": str(stats.target_calls),
+        "length": f"{stats.accept_length:.2f}",
+        "tokens": f"{stats.tokens} / {lane.grid[0] * lane.grid[1]}",
+        "rate": f"{number(stats.tokens_per_second)}",
+        "drafts": str(stats.draft_calls),
+        "bias": "0" if lossless else number(stats.bias_per_token),
+        "picture_bias": "exactly the target's distribution" if lossless else f"a token; {number(stats.bias_spent)} in the picture",
+    }
+
+
+def fates(lane: Lane) -> dict[str, int]:
+    """How many tokens came by which way; the four counts add up to the tokens."""
+    pairs = [pair for r in lane.rounds for pair in zip(r.kinds, r.relaxed, strict=True)]
+    relaxed = sum(kind == "accepted" and only for kind, only in pairs)
+    kinds = [kind for kind, _ in pairs]
+    return {
+        "accepted": kinds.count("accepted") - relaxed,
+        "relaxed": relaxed,
+        "recovered": kinds.count("recovered"),
+        "bonus": kinds.count("bonus") + kinds.count("sampled"),
+    }
+
+
+def view(lanes: list[Lane], statuses: list[Stats]) -> dict[str, Any]:
+    """What the two pictures and their readouts show, as one flat table."""
+    rows, columns = lanes[0].grid
+    shown: dict[str, Any] = {"rows": rows, "columns": columns}
+    for key, lane, stats in zip("ab", lanes, statuses, strict=True):
+        shown |= {f"{key}.{name}": text for name, text in words(lane, stats).items()}
+        counts = fates(lane)
+        shown |= {f"{key}.{fate}": count for fate, count in counts.items()}
+        shown[f"{key}.title"] = lane.title
+        shown[f"{key}.state"] = lane.state
+        shown[f"{key}.badge"] = BADGES[lane.state]
+        shown[f"{key}.picture"] = lane.picture
+        shown[f"{key}.alt"] = f"{lane.settings.prompt}, drawn by {lane.title}; {lane.state}, {stats.tokens} tokens"
+        shown[f"{key}.file"] = f"{file_stem(lane.run('', {}))}.png" if lane.image is not None else ""
+    return shown
+
+
+def ar_seconds(lane: Lane, stats: Stats, token_seconds: float) -> float:
+    """What plain AR would take for the lane's tokens: the lane's prefill, then one measured step a token."""
+    return lane.rounds[0].seconds + token_seconds * (stats.tokens - 1)
+
+
+def headline(lanes: list[Lane], statuses: list[Stats], token_seconds: float | None) -> dict[str, str]:
+    """The numbers people came for. Ratios of tokens per second and of tokens per call, so that they hold for unfinished lanes too."""
+    (reference, relaxed), (ref_stats, rel_stats) = lanes, statuses
+    plain = reference.method.schedule is None
+    shown = {"subject": relaxed.title, "against": reference.title, "reference": "–", "calls": "", "ar": "–", "ar_how": "", "how": ""}
+    if not relaxed.rounds or not ref_stats.seconds:
+        return shown
+    when = {"recorded": "recorded", "done": "measured just now"}.get(relaxed.state, "so far")
+    call_ratio = rel_stats.accept_length / ref_stats.accept_length
+    shown["reference"] = times(rel_stats.tokens_per_second / ref_stats.tokens_per_second)
+    shown["how"] = f", {when}"
+    shown["calls"] = times(call_ratio)
+    if plain:
+        shown["ar"], shown["ar_how"] = shown["reference"], shown["how"]
+    elif token_seconds:
+        estimate = ar_seconds(relaxed, rel_stats, token_seconds)
+        shown["ar"] = times(estimate / rel_stats.seconds)
+        shown["ar_how"] = f", estimated ({token_seconds * 1000:.3g} ms a token)"
+    shown["ar_calls"] = times(rel_stats.accept_length)
+    return shown
+
+
+def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_seconds: float | None) -> dict[str, str]:
+    """Both runs as a JSON download."""
+    comparison = Comparison(*(lane.run(target, environment) for lane in lanes), token_seconds)
+    return {"name": f"{file_stem(comparison.relaxed)}.json", "text": json.dumps(comparison.to_dict(), ensure_ascii=False)}
+
+
+def stats_of(lanes: list[Lane]) -> list[Stats]:
+    """Statistics of both lanes as they stand."""
+    return [statistics(lane.rounds) for lane in lanes]

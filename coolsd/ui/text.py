@@ -1,0 +1,116 @@
+"""The page's words: what each number means, the targets, the examples and the About tab."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TargetCard:
+    """A target as the picker shows it. needs: what this page lacks to run it; empty when it runs."""
+
+    title: str
+    needs: str = ""
+
+
+DEFAULT_TARGET = "meadow"
+TARGETS = {
+    "meadow": TargetCard("target: meadow"),
+    "llamagen": TargetCard("LlamaGen-XL", "a GPU and its weights"),
+    "llamagen2": TargetCard("LlamaGen-XL stage 2", "a GPU and its weights"),
+    "lumina": TargetCard("Lumina-mGPT 7B", "a GPU and its weights"),
+}
+
+EXAMPLES = (
+    "a pink rose on a dark background",
+    "misty forest",
+    "sunset over the sea",
+    "a sunflower",
+)
+
+# key: (label, definition). Shown on hover and focus, and listed in About.
+DEFINITIONS = {
+    "seconds": (
+        "seconds",
+        "Time spent decoding tokens: drafting, target passes, verification and bookkeeping. "
+        "Loading, warm-up and turning tokens into pixels are not in it.",
+    ),
+    "calls": ("target calls", "Passes through the target model, the one for the prompt included. One call is one round."),
+    "length": ("tokens/call", "Accept length: tokens ÷ target calls, with recovered and bonus tokens counted. Plain AR is 1."),
+    "tokens": ("tokens", "Image tokens emitted so far, out of the whole grid."),
+    "rate": ("tokens/s", "Tokens ÷ seconds."),
+    "drafts": ("draft calls", "Passes through the drafter, counted apart: each costs a small part of a target call."),
+    "bias": (
+        "bias spent",
+        "Sum over examined draft positions of the exact one-step total variation Σ[q·f − p]₊, divided by the tokens; "
+        "beside it, the sum over the picture. Its mean over many runs bounds how far the law of the picture moved from the target's.",
+    ),
+}
+
+SPEEDUP = "Tokens per second of the one lane ÷ tokens per second of the other; below 1× it is slower. The clock is the lanes' 'seconds'."
+CALLS = "Tokens per target call of the one lane ÷ the other's: a speedup that does not depend on the machine."
+ESTIMATE = "Plain AR was not run to the end: prefill plus the median of a few measured AR steps on this machine, times the tokens."
+
+FATES = {
+    "accepted": ("accepted", "drafted tokens that the lossless rule accepts too"),
+    "relaxed": ("only because relaxed", "accepted here; the lossless rule would have rejected them with the same random number"),
+    "recovered": ("recovered", "drawn from the residual G* after a rejection"),
+    "bonus": ("bonus", "drawn from the target after a whole draft was accepted, or without a draft"),
+}
+
+ABOUT = """
+## What you see
+
+An autoregressive image model draws a picture one **token** at a time, and each token costs a pass through the large **target** model.
+A small **drafter** guesses a few tokens ahead; one target pass then checks the whole guess. A drafted token *x* at draft position *i*
+is accepted with probability
+
+$$f_i = \\min\\left(1,\\; \\omega_i \\, \\frac{p(x)}{q(x)}\\right)$$
+
+where *p* is the target's row of probabilities and *q* the drafter's. With ω = 1 this is **lossless** speculative decoding (the Eagle-1
+lane): the picture follows exactly the target's distribution. Image tokens are ambiguous: many codes would do equally well, so *p* and
+*q* rarely agree and lossless drafts are often thrown away. **COOL-SD** accepts a little more than it should, most at the start of a draft
+and less later on:
+
+$$\\omega_i = \\delta \\, e^{-\\nu i - \\mu}$$
+
+After a rejection the next token is drawn from the residual $G^* = \\mathrm{Norm}([p - q f]_+)$, which keeps the damage of each step as
+small as it can be.
+
+## Three things to try
+
+1. **Image tokens are ambiguous.** Look at the curve of Eagle-1: how often is even the first drafted token accepted?
+2. **A little relaxation buys many calls, and its cost is metered.** Move δ from 1 to 2 and to 4; watch target calls and *bias spent*.
+3. **Spend it early.** Set ν to 0 (the same ω everywhere) and to a negative value (late instead of early), at the same δ.
+
+## From the paper, and derived here
+
+| What | Where it comes from |
+|---|---|
+| f, the form of ω, ν = 0.7, δ as the only tuned knob, G* and its optimality | the paper (arXiv 2601.09212, AAAI 2026) |
+| "mean-normalised schedule" | the paper's words; the closed form of μ (**μ auto**: the mean of ω is δ) is derived here |
+| **clamp**: max(1, ω) | ours, not the paper's: late positions never stricter than lossless |
+| draft length 5, temperature and guidance defaults | not stated in the paper: those of the code its baselines come from |
+| bias spent per picture and per token | derived here: summed one-step total variation, a bound on that of the picture |
+
+The authors have not released code; this is an independent implementation. The pictures here come from *meadow*, a small model made for
+this page, so absolute figures differ from the paper's.
+
+## How each number is counted
+
+"""
+
+COUNTED = """
+
+**Acceptance probability f (lines).** Mean over the rounds that looked at this draft position, all earlier ones having been accepted.
+
+**Accepted share (bars).** Rounds that accepted this position ÷ rounds that drafted it.
+
+**Recorded.** The run was stored with the page and decoded earlier, on the machine named beside it; nothing runs until you press Generate.
+
+The two lanes are decoded one after the other, with the same prompt, seed and sampling, so that they do not slow each other down.
+"""
+
+
+def about() -> str:
+    """The About tab in Markdown."""
+    numbers = [*DEFINITIONS.values(), ("speedup in seconds", SPEEDUP), ("speedup in target calls", CALLS), ("estimated", ESTIMATE)]
+    return ABOUT + "\n\n".join(f"**{label[0].upper()}{label[1:]}.** {meaning}" for label, meaning in numbers) + COUNTED
