@@ -8,13 +8,21 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from . import METHODS, Run, Settings, load, omega, stream, validate
+from . import METHODS, Run, Settings, generate, load, omega, stream, validate
+from .settings import CHOICES, TREES
 
 HELP = {
     "delta": "δ, total relaxation: the mean of ω",
     "nu": "ν, annealing rate",
     "mu": "μ, normaliser, or 'auto' (mean-normalised)",
-    "draft_length": "tokens drafted a round",
+    "draft_length": "tokens drafted a round, in a chain",
+    "tree": f"draft shape: {', '.join(TREES)}, or its nodes like [[0], [1], [0, 0]]",
+    "siblings": "where ω relaxes a tree: salvage the first sibling when all are rejected, or at every one",
+    "weight": "the target's share in diverse, 1 is lossless",
+    "neighbours": "nearest codes LANTERN may borrow from, or 'auto' (1000; LANTERN++ 10)",
+    "distance": "between code vectors, for LANTERN's neighbours",
+    "budget": "LANTERN: most probability a code may borrow",
+    "cap": "λ of LANTERN++: most a code's probability may grow, as a factor",
     "temperature": "0 is greedy",
     "top_k": "codes kept, 0 for all",
     "top_p": "mass kept, 1 for all",
@@ -35,7 +43,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     for field in fields(Settings):
         if field.name in HELP:
             option = f"--{field.name.replace('_', '-')}"
-            parser.add_argument(option, type=_number, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {field.default})")
+            kind = {"type": str if isinstance(field.default, str) else _number, "choices": CHOICES.get(field.name)}
+            parser.add_argument(option, **kind, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {field.default})")
     parser.add_argument(
         "--clamp", action="store_true", default=argparse.SUPPRESS, help="raise every ω below 1 to 1 (ours, not the paper's)"
     )
@@ -78,6 +87,23 @@ def generate_command(args: argparse.Namespace) -> None:
         args.out.write_bytes(png(pair.picture(run.tokens), run))
 
 
+def record_command(args: argparse.Namespace) -> None:
+    """Record a comparison for the page: the reference and the relaxed lane, and what a plain AR token costs beside them."""
+    from statistics import median
+
+    from .exports import RECORDED, Comparison, save
+
+    settings = chosen_settings(args)
+    prompt = settings.pop("prompt")
+    validate(METHODS, prompt=prompt, **settings)
+    pair = load(args.target, args.device, args.dtype)
+    for method in ("ar", args.reference, args.relaxed):
+        generate(pair, prompt, method, **settings | {"max_tokens": 32})
+    seconds = [r.seconds for r in generate(pair, prompt, "ar", **settings).rounds[2:]]
+    runs = [generate(pair, prompt, method, **settings) for method in (args.reference, args.relaxed)]
+    print(save(Comparison(*runs, ar_token_seconds=median(seconds)), args.folder or RECORDED, args.name))
+
+
 def bench_command(args: argparse.Namespace) -> None:
     """Time the methods in turns; a table, and JSON on request."""
     from .evaluation import bench
@@ -107,6 +133,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, help="write the picture as PNG, with all settings in its metadata")
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
+    stored = commands.add_parser("record", help="record a comparison that the page shows before anything is pressed")
+    stored.add_argument("prompt")
+    stored.add_argument("--name", required=True, help="file name; the page shows the first in alphabetical order")
+    stored.add_argument("--folder", type=Path, help="default assets/runs")
+    stored.add_argument("--reference", default="eagle1", choices=list(METHODS))
+    stored.add_argument("--relaxed", default="coolsd", choices=list(METHODS))
+    stored.set_defaults(run=record_command)
     many = commands.add_parser("bench", help="measure speed, the methods taking turns")
     many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
     many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
@@ -115,7 +148,7 @@ def build_parser() -> argparse.ArgumentParser:
     from .training.cli import add_commands
 
     add_commands(commands.add_parser("train", help="train a pair on your own pictures"))
-    for command in (one, many):
+    for command in (one, stored, many):
         add_settings(command)
         add_pair(command)
     return parser

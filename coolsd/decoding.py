@@ -2,6 +2,10 @@
 
 Each round the drafter proposes, the target looks once, verification decides, the accepted path is committed. The engine never prints and
 never decodes pixels; closing the generator between rounds frees the sessions. Shapes: L drafted tokens, V codes.
+
+A draft is a tree; a chain is one of a single branch. A draft position is a level of it: a round offers as many as the draft is deep, and
+its `accept_prob` and `cost` have one entry for each level that was looked at. For a level of siblings `accept_prob` is the probability
+that some sibling is accepted, given the siblings; `cost` is what the whole level spends.
 """
 
 from collections.abc import Iterator
@@ -12,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .methods import METHODS, omega
-from .models.protocols import Draft, Pair, chain
+from .methods import METHODS, depth, shape, within
+from .models.protocols import Draft, Pair
 from .sampling import draw, to_probs
 from .settings import Settings, SettingsError
 from .trace import Round
+from .trees import TreeVerdict
 from .verification import Verdict
 
 
@@ -41,8 +46,22 @@ def _top(p: Tensor, q: Tensor | None, count: int) -> dict[str, Any]:
     return {name: [list(pair) for pair in zip(h.indices.tolist(), h.values.tolist(), strict=True)] for name, h in heads.items()}
 
 
-def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | None, laps: Laps, top: Any) -> Round:
-    drafted = 0 if draft is None else len(draft.tokens)
+def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | TreeVerdict | None, count: int) -> tuple[dict[str, Any], ...]:
+    """Heads of the rows at each examined level; behind the accepted path, where one was looked at, the first branch goes on."""
+    if draft is None or verdict is None:
+        return (_top(p[0], None, count),)
+    heads, row = [], 0
+    for level in range(len(verdict.accept_prob)):
+        child = draft.parents.index(row - 1)
+        heads.append(_top(p[row], draft.q[child], count))
+        row = 1 + (verdict.path[level] if level < verdict.accepted else child)
+    return tuple(heads)
+
+
+def _round(
+    index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | TreeVerdict | None, laps: Laps, top: Any
+) -> Round:
+    drafted = 0 if draft is None else depth(draft.parents)
     accepted = 0 if verdict is None else verdict.accepted
     last = verdict.kind if drafted and verdict else "sampled"
     laps.lap("other")
@@ -73,14 +92,14 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
     method = METHODS[settings.method]
     total = pair.grid[0] * pair.grid[1]
     total = min(total, settings.max_tokens or total)
-    schedule = omega(settings)
-    length, verify = len(schedule), method.verifier(schedule)
+    drafts = method.schedule is not None
+    offered = shape(settings)
     rows = partial(to_probs, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
     generator = torch.Generator().manual_seed(settings.seed)
     with torch.inference_mode():
         laps = Laps()
         target, drafter = pair.begin(settings.cfg_scale)
-        if length and drafter is None:
+        if drafts and drafter is None:
             raise SettingsError(
                 "method", f"{pair.name} has no drafter. Choose plain AR, or train one with `python -m coolsd train drafter`."
             )
@@ -90,34 +109,36 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
         hidden, observed = step.hidden, draw(p, generator)
         tokens, done, index = observed.tolist(), 1, 0
         laps.lap("verify")
-        event = _round(index, 0, None, tokens, None, laps, (_top(p[0], None, inspect),) if inspect else None)
+        event = _round(index, 0, None, tokens, None, laps, _heads(p, None, None, inspect) if inspect else None)
     yield event
+    verify = method.verifier(settings, pair)
     while done < total:
         with torch.inference_mode():
             laps = Laps()
             draft = None
-            if shape := chain(min(length, total - done - 1)):
+            ahead = total - done - 1  # the round emits one token more than it accepts
+            if drafts and ahead:
                 drafter.observe(hidden, observed)
-                draft = drafter.propose(shape, rows, generator)
+                draft = drafter.propose(within(offered, ahead), rows, generator)
                 laps.lap("draft")
             feed = observed[-1:] if draft is None else torch.cat([observed[-1:], draft.tokens])
             step = target.extend(feed, (-1, *(i + 1 for i in (draft.parents if draft else ()))))
             laps.lap("target")
             p = rows(step.logits)
             if draft is None:
-                verdict, observed = None, draw(p, generator)
+                verdict, path, observed = None, [0], draw(p, generator)
+                tokens = observed.tolist()
             else:
                 verdict = verify(p, draft, generator)
-                observed = torch.cat([draft.tokens[: verdict.accepted], draft.tokens.new_tensor([verdict.token])])
-            tokens = observed.tolist()
+                path = [0, *(node + 1 for node in verdict.path)]
+                drafted = draft.tokens.tolist()
+                tokens = [*(drafted[node] for node in verdict.path), verdict.token]
+                observed = feed.new_tensor(tokens)
             laps.lap("verify")
-            target.keep(list(range(len(tokens))))
-            hidden = step.hidden[:, : len(tokens)]
+            target.keep(path)
+            hidden = step.hidden[:, : len(path)] if path[-1] < len(path) else step.hidden[:, path]
             index += 1
-            top = None
-            if inspect:
-                examined = [] if verdict is None else range(len(verdict.accept_prob))
-                top = tuple(_top(p[i], draft.q[i], inspect) for i in examined) or (_top(p[0], None, inspect),)
+            top = _heads(p, draft, verdict, inspect) if inspect else None
             event = _round(index, done, draft, tokens, verdict, laps, top)
             done += len(tokens)
         yield event

@@ -1,21 +1,27 @@
 """The named methods: what is drafted, how it is verified, and what it is called.
 
-Knows nothing of models. A method is data; a new one is one entry of METHODS.
+Knows of models only what protocols.py says. A method is data; a new one is one entry of METHODS.
 """
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from . import schedules
-from .models.protocols import Draft
-from .settings import Settings
-from .verification import Relaxed, Verdict, verify, verify_block
+from . import schedules, trees
+from .models.protocols import Draft, Dynamic, Pair, Shape, chain
+from .settings import NUMBERS, Settings
+from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, verify_block
 
-Schedule = Callable[[Settings], Tensor]
-Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
+Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
+Verify = Callable[[Tensor, Draft, Generator], Verdict | trees.TreeVerdict]  # p (L+1, V), the draft and the q rows it was drawn from
+
+BLOCK = 1024  # codes whose distances are held at once
+NEIGHBOURS = int(NUMBERS["neighbours"][1]) + 1  # LANTERN's own residual looks at one more than can be borrowed from
 
 
 @dataclass(frozen=True)
@@ -28,49 +34,162 @@ class Method:
     source: str  # paper, or "derived"
     lossless: bool
     schedule: Schedule | None
-    verifier: Callable[[Tensor], Verify]  # from the ω row, once a run
+    verifier: Callable[[Settings, Pair], Verify]  # once a run
     uses: tuple[str, ...] = ()  # settings it listens to besides the common ones
+    tree: str = "chain"  # the draft's shape where the setting is "auto", or not listened to
 
 
-def _lossless(s: Settings) -> Tensor:
-    return schedules.lossless(s.draft_length)
+# ---- draft shapes
 
 
-def _annealed(s: Settings) -> Tensor:
-    return schedules.annealed(s.draft_length, s.delta, s.nu, s.mu, s.clamp)
+def shape(settings: Settings) -> Shape:
+    """Shape of the drafts of a run; without meaning for plain AR."""
+    method = METHODS[settings.method]
+    tree = settings.tree if "tree" in method.uses and settings.tree != "auto" else method.tree
+    if tree == "chain":
+        return chain(settings.draft_length)
+    if tree == "dynamic":
+        return Dynamic()
+    return trees.shape(json.loads(tree) if tree.startswith("[") else tree)
 
 
-def _uniform(s: Settings) -> Tensor:
-    return schedules.uniform(s.draft_length, s.delta)
+def depth(shape: Shape) -> int:
+    """Draft positions a shape offers: its levels."""
+    return shape.depth if isinstance(shape, Dynamic) else max(trees.depths(shape))
 
 
-def _chain(schedule: Tensor) -> Verify:
-    rule = Relaxed(schedule)
-    return lambda p, draft, generator: verify(p, draft.q, draft.tokens, rule, generator)
+def within(shape: Shape, levels: int) -> Shape:
+    """The part of a shape that is at most so many levels deep."""
+    if isinstance(shape, Dynamic):
+        return replace(shape, depth=min(shape.depth, levels))
+    return tuple(parent for parent, level in zip(shape, trees.depths(shape)[1:], strict=True) if level <= levels)
 
 
-def _block(schedule: Tensor) -> Verify:
+# ---- schedules
+
+
+def _lossless(_: Settings, length: int) -> Tensor:
+    return schedules.lossless(length)
+
+
+def _annealed(s: Settings, length: int) -> Tensor:
+    return schedules.annealed(length, s.delta, s.nu, s.mu, s.clamp)
+
+
+def _uniform(s: Settings, length: int) -> Tensor:
+    return schedules.uniform(length, s.delta)
+
+
+def _none(*_: Settings | int) -> Tensor:
+    return torch.empty(0)
+
+
+def _salvages(settings: Settings) -> bool:
+    drafted = shape(settings)
+    return settings.siblings == "salvage" and drafted != chain(depth(drafted))
+
+
+def omega(settings: Settings) -> Tensor:
+    """The ω row a run with these settings uses, one entry a draft position, float32; empty where the method has none.
+
+    Salvage verifies a tree's node losslessly before it relaxes, so that there an ω below 1 acts as 1 and is given so.
+    """
+    schedule = METHODS[settings.method].schedule
+    if schedule is None:
+        return torch.empty(0)
+    row = schedule(settings, depth(shape(settings)))
+    return row.clamp(min=1.0) if _salvages(settings) else row
+
+
+# ---- verification
+
+
+def _by(rule: Rule, salvage: bool = False) -> Verify:
+    """A chain token by token, a tree node by node."""
+
+    def run(p: Tensor, draft: Draft, generator: Generator) -> Verdict | trees.TreeVerdict:
+        if draft.parents == chain(len(draft.parents)):
+            return verify(p, draft.q, draft.tokens, rule, generator)
+        return trees.verify_tree(p, draft.q, draft.tokens, draft.parents, rule, generator, salvage)
+
+    return run
+
+
+def _relaxed(settings: Settings, _: Pair) -> Verify:
+    return _by(Relaxed(omega(settings)), _salvages(settings))
+
+
+def _block(settings: Settings, _: Pair) -> Verify:
+    schedule = omega(settings)
     return lambda p, draft, generator: verify_block(p, draft.q, draft.tokens, schedule[: len(draft.tokens)], generator)
 
 
+def _diverse(settings: Settings, _: Pair) -> Verify:
+    return _by(Diverse(settings.weight))
+
+
+@lru_cache(maxsize=4)
+def neighbours(codebook: Tensor, normalised: bool = False) -> Tensor:
+    """Codes by the distance of their vectors (LANTERN, arXiv 2410.03355). Computed once a codebook.
+
+    Args:
+        codebook: (V, channels) code vectors.
+        normalised: distances between vectors of length 1, as the picture decoder sees them; LANTERN takes the raw ones.
+
+    Returns:
+        (V, min(V - 1, 1001)) int64, nearest first, a code not among its own.
+    """
+    vectors = F.normalize(codebook.float(), dim=-1) if normalised else codebook.float()
+    nearest = []
+    for start in range(0, len(vectors), BLOCK):
+        distance = torch.cdist(vectors[start : start + BLOCK], vectors, compute_mode="donot_use_mm_for_euclid_dist")
+        distance.diagonal(start).fill_(torch.inf)
+        nearest.append(distance.topk(min(NEIGHBOURS, len(vectors) - 1), largest=False).indices)
+    return torch.cat(nearest)
+
+
+def _lantern(budget: str, count: int, optimal: bool = False) -> Callable[[Settings, Pair], Verify]:
+    """LANTERN's rule with the budget from this setting, and so many neighbours where the setting is None."""
+
+    def verifier(settings: Settings, pair: Pair) -> Verify:
+        table = neighbours(pair.codebook, settings.distance == "normalised")
+        return _by(Lantern(table, min(settings.neighbours or count, table.shape[1]), getattr(settings, budget), optimal))
+
+    return verifier
+
+
+# ---- the methods
+
 PAPER = "COOL-SD (arXiv 2601.09212)"
 ANNEALING = ("delta", "nu", "mu", "clamp")
+TREE = ("tree", "siblings")
+NEAREST = ("tree", "neighbours", "distance")
 
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        Method("ar", "Plain AR", "One target call a token.", "baseline", True, None, _chain),
+        Method("ar", "Plain AR", "One target call a token.", "baseline", True, None, _relaxed),
         Method(
             "eagle1",
             "Eagle-1",
-            "Drafts a chain from the target's features and verifies it exactly.",
+            "Drafts a chain or a tree from the target's features and verifies it exactly.",
             "EAGLE (arXiv 2401.15077)",
             True,
             _lossless,
-            _chain,
+            _relaxed,
+            ("tree",),
         ),
-        Method("coolsd", "COOL-SD", "Accepts more than exact early in the draft, less late.", PAPER, False, _annealed, _chain, ANNEALING),
-        Method("uniform", "UniformRSD", "The same relaxation at every draft position.", PAPER, False, _uniform, _chain, ("delta",)),
+        Method(
+            "coolsd",
+            "COOL-SD",
+            "Accepts more than exact early in the draft, less late.",
+            PAPER,
+            False,
+            _annealed,
+            _relaxed,
+            ANNEALING + TREE,
+        ),
+        Method("uniform", "UniformRSD", "The same relaxation at every draft position.", PAPER, False, _uniform, _relaxed, ("delta", *TREE)),
         Method(
             "block",
             "Block verification",
@@ -90,11 +209,48 @@ METHODS: dict[str, Method] = {
             _block,
             ANNEALING,
         ),
+        Method(
+            "diverse",
+            "Diverse",
+            "Draws from a mixture of target and drafter.",
+            "DIVERSED (arXiv 2604.07622)",
+            False,
+            _none,
+            _diverse,
+            ("weight",),
+        ),
+        Method(
+            "lantern",
+            "LANTERN",
+            "A code may borrow the probability of its nearest codes, up to a budget.",
+            "LANTERN (arXiv 2410.03355)",
+            False,
+            _none,
+            _lantern("budget", 1000),
+            (*NEAREST, "budget"),
+            "dynamic",
+        ),
+        Method(
+            "lantern++",
+            "LANTERN++",
+            "As LANTERN on a static tree; what is borrowed is capped at a multiple of the code's own probability.",
+            "LANTERN++",
+            False,
+            _none,
+            _lantern("cap", 10),
+            (*NEAREST, "cap"),
+            "mc_sim_7b_63",
+        ),
+        Method(
+            "lantern++g",
+            "LANTERN++ with G*",
+            "LANTERN++ whose recovered token is drawn from the best residual for its rule.",
+            PAPER,
+            False,
+            _none,
+            _lantern("cap", 10, optimal=True),
+            (*NEAREST, "cap"),
+            "mc_sim_7b_63",
+        ),
     )
 }
-
-
-def omega(settings: Settings) -> Tensor:
-    """The ω row a run with these settings uses, (draft_length,) float32; empty for plain AR."""
-    schedule = METHODS[settings.method].schedule
-    return torch.empty(0) if schedule is None else schedule(settings)

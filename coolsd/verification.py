@@ -29,6 +29,11 @@ class Verdict:
     cost: Tensor  # (examined,) total variation spent, Σ_x [K - p]_+; 0 when lossless
     relaxed: Tensor  # (accepted,) bool: with the same uniform number the lossless rule would have rejected
 
+    @property
+    def path(self) -> tuple[int, ...]:
+        """Accepted nodes of the draft: on a chain the first ones."""
+        return tuple(range(self.accepted))
+
 
 def _check(p: Tensor, q: Tensor, draft: Tensor) -> None:
     """Refuse rows that do not belong together: a draft token without its own q row would break exactness silently."""

@@ -10,9 +10,9 @@ import pytest
 from test_ui import engine, served, slow_stream
 
 import coolsd
+from coolsd import exports
 from coolsd.settings import Settings
 from coolsd.trace import Run
-from coolsd.ui import exports
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")

@@ -1,6 +1,7 @@
 """Loading: every layout, every misfit named in one line, and the tiny pair through the whole engine."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import CONFIG, DRAFTER, tiny_pair, write_tiny
 
-from coolsd import METHODS, Run, generate, load
-from coolsd.models import catalog
+from coolsd import METHODS, Run, SettingsError, generate, load
+from coolsd.models import catalog, families
 from coolsd.models.weights import LoadError, from_lantern, read_state
 
 PROMPT = "a red rose"
@@ -30,10 +31,13 @@ def test_dtype_and_threads_are_measured(tmp_path):
     assert len(environment["pass_ms"]) == 2 * len({before, max(1, before // 2)})
 
 
-@pytest.mark.parametrize("method", METHODS)
+TREES = [[[0], [1], [0, 0], [0, 1], [1, 0]], "naive_extend_57", "dynamic"]
+
+
+@pytest.mark.parametrize(("method", "tree"), [(m, "auto") for m in METHODS] + [("coolsd", tree) for tree in TREES], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-def test_every_method_fills_the_picture(method, scale):
-    run = generate(tiny_pair(), PROMPT, method, seed=1, cfg_scale=scale, draft_length=3)
+def test_every_method_fills_the_picture(method, scale, tree):
+    run = generate(tiny_pair(), PROMPT, method, seed=1, cfg_scale=scale, draft_length=3, tree=tree)
     assert run.complete
     assert run.image.size == (16, 16)
     assert Run.from_json(run.to_json()).tokens == run.tokens
@@ -45,6 +49,8 @@ def test_greedy_speculation_equals_plain_ar_on_twenty_prompts():
         settings = {"temperature": 0, "cfg_scale": 4.0, "draft_length": 5}
         runs = {name: generate(tiny_pair(), prompt, name, **settings).tokens for name, m in METHODS.items() if m.lossless}
         assert all(tokens == runs["ar"] for tokens in runs.values())
+        trees = [generate(tiny_pair(), prompt, "eagle1", tree=tree, **settings).tokens for tree in TREES]
+        assert all(tokens == runs["ar"] for tokens in trees)
 
 
 def test_the_prompt_and_the_scale_matter():
@@ -116,9 +122,53 @@ def test_original_containers_are_opened_and_pickled_code_is_refused(tmp_path, ke
 
 
 def test_lantern_names_become_llamagens():
-    state = load_file(catalog.ASSETS.parent / "tests" / "data" / "tiny_lantern_target" / "model.safetensors")
-    original = torch.load(catalog.ASSETS.parent / "tests" / "data" / "tiny_t2i_stage1.pt", weights_only=True)["model"]
+    state = load_file(families.ASSETS.parent / "tests" / "data" / "tiny_lantern_target" / "model.safetensors")
+    original = torch.load(families.ASSETS.parent / "tests" / "data" / "tiny_t2i_stage1.pt", weights_only=True)["model"]
     converted = from_lantern(state)
     assert {k: tuple(v.shape) for k, v in converted.items()} == {k: tuple(v.shape) for k, v in original.items()}
     q = state["model.layers.1.self_attn.q_proj.weight"]
     torch.testing.assert_close(converted["layers.1.attention.wqkv.weight"][: len(q)], q)
+
+
+def test_measuring_does_not_round_the_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "GAIN", 1e9)  # float32 is chosen, after bfloat16 was tried
+    before = torch.get_num_threads()
+    pair = load("meadow", "cpu", folder=write_tiny(tmp_path))
+    torch.set_num_threads(before)
+    assert torch.equal(pair.target_model.output.weight, load_file(tmp_path / "target.safetensors")["output.weight"])
+    assert torch.equal(pair.drafter_model.fc.weight, load_file(tmp_path / "drafter" / "model.safetensors")["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.json", {"hidden_size": "wide"}, "does not give hidden_size"),
+        ("config.json", {"block_size": 17}, "block_size 17.*no square"),
+        ("config.json", {"vocab_size": 64}, "tok_embeddings.weight is \\(32, 32\\) in the file but \\(64, 32\\).*vocabulary"),
+        ("config.json", {"caption_dim": 16}, "uncond_embedding"),
+        ("drafter/config.json", {"intermediate_size": None}, "does not give intermediate_size"),
+        ("drafter/config.json", {"bias": False}, "1 unknown .first: fc.bias"),
+    ],
+)
+def test_a_config_of_another_model_is_named(tmp_path, file, change, message):
+    write_tiny(tmp_path)
+    config = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(config | change))
+    with pytest.raises(LoadError, match=message) as caught:
+        load("meadow", "cpu", "float32", folder=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "text_table.safetensors", "text_tokenizer.json", "vq/config.json", "drafter/config.json"])
+def test_a_missing_file_is_named(tmp_path, file):
+    (write_tiny(tmp_path) / file).unlink()
+    with pytest.raises(LoadError, match=file.split("/")[-1]):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+
+
+def test_a_pair_without_a_drafter_decodes_plainly_and_refuses_to_draft(tmp_path):
+    shutil.rmtree(write_tiny(tmp_path) / "drafter")
+    pair = load("meadow", "cpu", "float32", folder=tmp_path)
+    assert generate(pair, PROMPT, "ar", seed=2).tokens == generate(tiny_pair(), PROMPT, "ar", seed=2).tokens
+    with pytest.raises(SettingsError, match="no drafter"):
+        generate(pair, PROMPT, "eagle1")

@@ -15,6 +15,8 @@ V = 3
 TOY = Toy.make(V, seed=5)
 RUNS = 3000
 DRAFTING = [name for name, method in METHODS.items() if method.schedule is not None]
+TREES = ["mc_sim_7b_63", "dynamic", [[0], [1], [0, 0], [0, 1]], [[0], [1], [2], [1, 0], [1, 0, 0]], [[0], [0, 0], [0, 1], [0, 2]]]
+ANY_TREE = [(name, tree) for name in DRAFTING if "tree" in METHODS[name].uses for tree in ("chain", *TREES)]
 
 
 def exact_law(n: int) -> torch.Tensor:
@@ -29,9 +31,9 @@ def exact_law(n: int) -> torch.Tensor:
     return torch.tensor(out, dtype=torch.float64)
 
 
-def observed(pair: ToyPair, method: str, n: int, **settings) -> torch.Tensor:
+def observed(pair: ToyPair, method: str, n: int, runs: int = RUNS, **settings) -> torch.Tensor:
     counts = torch.zeros(V**n, dtype=torch.float64)
-    for seed in range(RUNS):
+    for seed in range(runs):
         tokens = [t for r in stream(pair, "x", method, seed=seed, max_tokens=n + 1, **settings) for t in r.tokens][:n]
         counts[sum(t * V ** (n - 1 - i) for i, t in enumerate(tokens))] += 1
     return counts
@@ -47,6 +49,23 @@ def test_a_drafter_that_reports_other_rows_is_caught():
     assert chi_square(observed(ToyPair(TOY, lie=True), "eagle1", 4, draft_length=2)[None], exact_law(4)[None]) < 1e-9
 
 
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_trees_emit_the_target_law_across_rounds(tree):
+    """Four tokens, often of several rounds: each must know where the accepted path of the one before led."""
+    assert chi_square(observed(ToyPair(TOY), "eagle1", 4, 1000, tree=tree)[None], exact_law(4)[None]) > 1e-6
+
+
+@pytest.mark.parametrize("tree", [TREES[1], TREES[2]], ids=str)
+def test_a_tree_with_other_rows_is_caught(tree):
+    assert chi_square(observed(ToyPair(TOY, lie=True), "eagle1", 3, 700, tree=tree)[None], exact_law(3)[None]) < 1e-9
+
+
+@pytest.mark.parametrize("settings", [{"siblings": "salvage"}, {"siblings": "every"}], ids=str)
+def test_relaxation_in_a_tree_leaves_the_target_law(settings):
+    law = observed(ToyPair(TOY), "uniform", 3, 700, tree=TREES[2], delta=4.0, **settings)
+    assert chi_square(law[None], exact_law(3)[None]) < 1e-9
+
+
 def test_relaxation_leaves_the_target_law():
     """Negative control of the test above: the same counts with δ = 4 must be refused."""
     assert chi_square(observed(ToyPair(TOY), "coolsd", 4, draft_length=2, delta=4.0)[None], exact_law(4)[None]) < 1e-9
@@ -59,15 +78,31 @@ def test_temperature_zero_equals_plain_ar(method):
         assert generate(ToyPair(TOY, (4, 5)), "x", method, temperature=0).tokens == greedy
 
 
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_temperature_zero_in_a_tree_equals_plain_ar(tree):
+    greedy = generate(ToyPair(TOY, (4, 5)), "x", "ar", temperature=0).tokens
+    assert generate(ToyPair(TOY, (4, 5)), "x", "eagle1", temperature=0, tree=tree).tokens == greedy
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_fills_the_grid_and_never_more(method):
-    for seed in range(20):
+    check_fills(method, "auto", 20)
+
+
+@pytest.mark.parametrize(("method", "tree"), ANY_TREE, ids=str)
+def test_a_tree_fills_the_grid_and_never_more(method, tree):
+    check_fills(method, tree, 3)
+
+
+def check_fills(method: str, tree, seeds: int) -> None:
+    for seed in range(seeds):
         pair = ToyPair(TOY, (3, 4))
-        run = generate(pair, "x", method, seed=seed, draft_length=5)
+        run = generate(pair, "x", method, seed=seed, draft_length=5, tree=tree)
         assert run.complete
         assert [r.start for r in run.rounds] == [sum(len(q.tokens) for q in run.rounds[:i]) for i in range(len(run.rounds))]
         assert run.stats.target_calls == pair.target.passes
         assert all(len(r.kinds) == len(r.tokens) == len(r.relaxed) for r in run.rounds)
+        assert all(r.accepted <= len(r.accept_prob) == len(r.cost) <= r.drafted < 13 - r.start for r in run.rounds)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -121,6 +156,19 @@ def test_bad_settings_are_refused_before_anything_runs():
 
 
 def test_the_inspector_keeps_the_heads_of_the_rows():
-    for r in stream(ToyPair(TOY), "x", "coolsd", inspect=2):
-        assert len(r.top) == max(1, len(r.accept_prob))
-        assert all(len(row) == 2 for position in r.top for row in position.values())
+    for method, tree in (("coolsd", "chain"), ("block", "chain"), ("coolsd", TREES[3])):
+        for r in stream(ToyPair(TOY, (2, 6)), "x", method, inspect=2, tree=tree):
+            assert len(r.top) == max(1, len(r.accept_prob))
+            assert all(len(row) == 2 for position in r.top for row in position.values())
+
+
+def test_the_inspector_follows_the_accepted_path():
+    """In a tree too, the rows shown at a level are those after the tokens accepted before it."""
+    tokens = [0, 0]
+    for r in stream(ToyPair(TOY, (4, 6)), "x", "eagle1", inspect=V, tree=TREES[0]):
+        for level, position in enumerate(r.top):
+            context = [*tokens, *r.tokens[:level]][-2:]
+            assert dict(position["p"]) == pytest.approx(dict(enumerate(TOY.p[context[0], context[1]].tolist())), abs=1e-6)
+            if "q" in position:
+                assert dict(position["q"]) == pytest.approx(dict(enumerate(TOY.q[context[0], context[1]].tolist())), abs=1e-6)
+        tokens += r.tokens

@@ -16,9 +16,10 @@ from PIL import Image
 from tiny import tiny_pair
 
 import coolsd
+from coolsd import exports
 from coolsd.settings import Settings, SettingsError
 from coolsd.trace import Round, Run, statistics
-from coolsd.ui import controls, exports, figures, lanes, templates, text
+from coolsd.ui import controls, figures, lanes, templates, text
 from coolsd.ui.api import PARAMETERS
 from coolsd.ui.compare import View, compare
 from coolsd.ui.engine import Engine, Loader
@@ -75,7 +76,7 @@ def test_defaults_are_the_projects():
         ({"clamp": "yes"}, "clamp"),
         ({"method": "magic"}, "method"),
         ({"reference": ["eagle1"]}, "method"),
-        ({"target": "lumina"}, "target"),
+        ({"target": "lumina-768"}, "target"),
         ({"target": {}}, "target"),
         ({"seed": -1}, "seed"),
     ],
@@ -93,7 +94,7 @@ def test_mu_is_a_value_only_when_auto_is_off():
 
 def test_link_sets_what_it_can_and_says_what_it_cannot():
     query = {"prompt": "blue lake", "delta": "3.1", "nu": "nan", "clamp": "maybe", "method": "uniform", "seed": "7", "draft_length": "2.5"}
-    values, notices = controls.from_query({**query, "unknown": "1", "target": "lumina"}, METHODS)
+    values, notices = controls.from_query({**query, "unknown": "1", "target": "lumina-768"}, METHODS)
     assert values == {"prompt": "blue lake", "delta": 3.1, "method": "uniform", "seed": 7}
     assert [n.split("=")[0] for n in notices] == ["target", "nu", "clamp", "draft_length"]
 

@@ -7,8 +7,9 @@ from PIL import Image
 from tables import Toy
 from torch import Tensor
 
-from coolsd.models.protocols import Draft, Step
-from coolsd.sampling import draw
+from coolsd.models.protocols import Draft, Dynamic, Step
+from coolsd.sampling import draw_distinct
+from coolsd.trees import children
 
 
 @dataclass
@@ -47,15 +48,37 @@ class ToyDrafter:
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         self.seen += tokens.tolist()
 
+    def _row(self, path: tuple[int, ...]) -> Tensor:
+        return self.toy.q[tuple([0, 0, *self.seen, *path][-2:])].float()
+
     def propose(self, shape, to_probs, generator) -> Draft:
-        assert shape == tuple(range(-1, len(shape) - 1))
-        context, tokens, rows = list(self.seen), [], []
-        for _ in shape:
-            row = to_probs(self.toy.q[tuple([0, 0, *context][-2:])].log().float()[None])[0]
-            tokens.append(int(draw(row, generator)))
-            context.append(tokens[-1])
-            rows.append(row.flip(0) if self.lie else row)
-        return Draft(torch.tensor(tokens), torch.stack(rows), shape, len(shape))
+        if isinstance(shape, Dynamic):
+            return self._ranked(shape)
+        paths: dict[int, tuple[int, ...]] = {-1: ()}
+        rows: list[Tensor] = [torch.empty(0)] * len(shape)
+        for parent, nodes in enumerate(children(shape), -1):
+            if nodes:
+                row = to_probs(self._row(paths[parent]).log()[None])[0]
+                for node, token in zip(nodes, draw_distinct(row, len(nodes), generator).tolist(), strict=True):
+                    paths[node] = (*paths[parent], token)
+                    rows[node] = row.flip(0) if self.lie else row
+        calls = max(map(len, paths.values()))
+        return Draft(torch.tensor([paths[node][-1] for node in range(len(shape))]), torch.stack(rows), shape, calls)
+
+    def _ranked(self, shape: Dynamic) -> Draft:
+        """The most confident paths; with few codes every level keeps all that its parents have."""
+        found, level = {}, {(): 1.0}
+        for _ in range(shape.depth):
+            widest = sorted(level, key=level.__getitem__, reverse=True)[: shape.top_k]
+            level = {(*path, token): level[path] * float(self._row(path)[token]) for path in widest for token in range(len(self.toy.q))}
+            found |= level
+        best = sorted(sorted(found, key=found.__getitem__, reverse=True)[: shape.nodes], key=lambda path: (len(path), -found[path]))
+        place = {(): -1} | {path: i for i, path in enumerate(best)}
+        tokens = torch.tensor([path[-1] for path in best])
+        rows = torch.nn.functional.one_hot(tokens, len(self.toy.q)).float()
+        if self.lie:
+            rows = torch.stack([self._row(path[:-1]) for path in best])
+        return Draft(tokens, rows, tuple(place[path[:-1]] for path in best), shape.depth)
 
 
 @dataclass
@@ -67,6 +90,7 @@ class ToyPair:
     lie: bool = False
     environment: dict = field(default_factory=dict)
     target: ToyTarget | None = None
+    codebook: Tensor = field(default_factory=lambda: torch.tensor([[0.0, 1.0], [0.5, 0.5], [2.0, 0.0]]))
 
     def begin(self, cfg_scale: float):
         self.target = ToyTarget(self.toy)

@@ -34,6 +34,14 @@ LANES = (
     Lane("COOL-SD δ=2 clamped", "coolsd", (("delta", 2.0), ("clamp", True))),
     Lane("UniformRSD δ=1.1", "uniform", (("delta", 1.1),)),
     Lane("Block verification", "block"),
+    Lane("COOL-SD block δ=1.1", "coolsd-block", (("delta", 1.1),)),
+    Lane("Eagle-1 tree of 25", "eagle1", (("tree", "mc_sim_7b_63"),)),
+    Lane("Eagle-1 dynamic tree", "eagle1", (("tree", "dynamic"),)),
+    Lane("COOL-SD δ=1.1 tree of 25", "coolsd", (("delta", 1.1), ("tree", "mc_sim_7b_63"))),
+    Lane("Diverse", "diverse"),
+    Lane("LANTERN", "lantern"),
+    Lane("LANTERN++", "lantern++"),
+    Lane("LANTERN++ with G*", "lantern++g"),
 )
 
 

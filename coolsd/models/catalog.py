@@ -1,102 +1,90 @@
 """Names to loaded pairs. A pair is loaded once a process; each picture opens sessions of its own on it."""
 
+import gc
+import logging
 import platform
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from PIL import Image
-from transformers import JanusVQVAE
 from transformers.utils import logging as transformers_logging
 
-from .eagle import Eagle, EagleDrafter
-from .llamagen import LlamaGen
+from .families import load_llamagen, load_lumina, load_meadow
+from .hub import Part, fetch, local, missing_line
+from .llamagen import LlamaGenConfig
+from .pair import LlamaGenPair, LoadedPair
 from .protocols import chain
-from .target import LlamaGenTarget
-from .text import Conditioning, TextTable
-from .tokenizer import ImageTokenizer
-from .weights import LoadError, check_pair, drafter_config, fill, first_file, read_state, target_config
+from .weights import LoadError
 
-__all__ = ["CATALOG", "LlamaGenPair", "LoadError", "load"]
+__all__ = ["CATALOG", "Entry", "LlamaGenPair", "LoadError", "available", "load"]
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
-MEADOW_TOKENS = 24  # condition tokens
 GAIN = 1.15  # how much faster bfloat16 must be to be chosen over float32
+MEASURED = 100e6  # parameters up to which a CPU's dtype is chosen by measuring
+
+log = logging.getLogger("coolsd")
 
 
-@dataclass
-class LlamaGenPair:
-    """A LlamaGen-format target with its drafter and tokenizers; implements protocols.Pair."""
+@dataclass(frozen=True)
+class Entry:
+    """A target by name.
 
-    name: str
-    target_model: LlamaGen
-    drafter_model: Eagle | None
-    tokenizer: ImageTokenizer
-    text: Callable[[str], Conditioning]
-    environment: dict[str, Any] = field(default_factory=dict)
+    Args:
+        build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two rows of cache), by part.
+        settings: what the authors sampled with. note: what a person should know before choosing it.
+    """
 
-    def __post_init__(self) -> None:
-        self._target_rope = self.target_model.rope()
-        self._drafter_rope = None if self.drafter_model is None else self.drafter_model.rope()
+    title: str
+    build: Callable[..., LoadedPair]
+    parts: tuple[Part, ...] = ()
+    memory: dict[str, float] = field(default_factory=dict)
+    settings: dict[str, float] = field(default_factory=dict)
+    note: str = ""
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of image tokens."""
-        return (self.target_model.config.grid,) * 2
-
-    def begin(self, cfg_scale: float) -> tuple[LlamaGenTarget, EagleDrafter | None]:
-        """Fresh sessions for one picture."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope)
-        if self.drafter_model is None:
-            return target, None
-        return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope)
-
-    def picture(self, tokens: list[int]) -> Image.Image:
-        """The picture so far, transparent where no token is yet."""
-        return self.tokenizer.picture(tokens)
-
-    def to(self, device: str, dtype: torch.dtype) -> "LlamaGenPair":
-        """Move target and drafter; the picture decoder stays float32."""
-        for model in (self.target_model, self.drafter_model):
-            if model is not None:
-                model.to(device, dtype).eval().requires_grad_(False)
-        self.tokenizer.vqvae.to(device)
-        self.__post_init__()
-        return self
+    def gigabytes(self) -> float:
+        """GPU memory it needs."""
+        return sum(self.memory.values())
 
 
-def load_vq(folder: Path, grid: int) -> ImageTokenizer:
-    """A JanusVQVAE folder: config.json and model.safetensors."""
-    first_file(folder, ("config.json",))
-    state = read_state(folder / "model.safetensors")
-    config = JanusVQVAE.config_class.from_pretrained(folder)
-    vqvae = fill(JanusVQVAE(config), state, "picture tokenizer")
-    return ImageTokenizer(vqvae.float().to(memory_format=torch.channels_last), grid)
+META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
+XL_PARTS = {"vq": Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)}
+T5 = Part("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
 
 
-def load_meadow(folder: Path | None = None) -> LlamaGenPair:
-    """The embedded pair, or one in the same layout: config.json, target, drafter/, vq/, text table and tokenizer."""
-    folder = ASSETS / "meadow" if folder is None else Path(folder)
-    config = target_config(folder)
-    with torch.device("meta"):
-        target = LlamaGen(config)
-    fill(target, read_state(folder / "target.safetensors"), "target")
-    drafter = None
-    if (folder / "drafter").exists():
-        sizes = drafter_config(folder / "drafter", config)
-        check_pair(config, sizes)
-        with torch.device("meta"):
-            drafter = Eagle(sizes)
-        fill(drafter, read_state(first_file(folder / "drafter", ("model.safetensors", "pytorch_model.bin"))), "drafter")
-    text = TextTable.load(folder, config.caption_tokens)
-    return LlamaGenPair("meadow", target, drafter, load_vq(folder / "vq", config.grid), text)
+def _xl(stage: int, size: int, drafter: str) -> Entry:
+    config = LlamaGenConfig(grid=size // 16)
+    parts = (
+        Part("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
+        Part("drafter", drafter, ("config.json", "pytorch_model.bin"), 0.18, optional=True),
+        XL_PARTS["vq"],
+        T5,
+    )
+    memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.16 if stage == 1 else 0.45}
+    settings = {"cfg_scale": 7.5, "top_k": 1000}
+    return Entry(f"LlamaGen-XL, {size} px", partial(load_llamagen, f"llamagen-{size}", config), parts, memory, settings)
 
 
-CATALOG: dict[str, Callable[..., LlamaGenPair]] = {"meadow": load_meadow}
+CATALOG: dict[str, Entry] = {
+    "meadow": Entry("meadow, 128 px", load_meadow, note="Flowers and landscapes; comes with the project."),
+    "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
+    "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
+    "lumina-768": Entry(
+        "Lumina-mGPT 7B, 768 px",
+        load_lumina,
+        (
+            Part("target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE),
+            Part("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
+        ),
+        {"target": 14.03, "picture decoder": 0.28, "cache": 2.6},
+        {"cfg_scale": 4.0, "top_k": 2000},
+        "No drafter for it is public: plain AR works, and a drafter of your own is named with drafter=PATH.",
+    ),
+}
 
 
 def best_device() -> str:
@@ -106,7 +94,31 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def pass_seconds(pair: LlamaGenPair, repeats: int = 8) -> float:
+def available(name: str, **paths: Any) -> list[str]:
+    """What keeps a target from being used here, one line each; empty when nothing does. Downloads nothing.
+
+    Args:
+        paths: as for `load`.
+    """
+    entry, lines = CATALOG[name], []
+    if entry.memory:
+        found = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
+        if found < entry.gigabytes:
+            have = f"this one has {found:.1f} GB" if found else "none was found"
+            lines.append(f"{entry.title} needs a GPU with {entry.gigabytes:.1f} GB; {have}.")
+    for part in entry.parts:
+        path = paths.get(part.what)
+        if path is not None and not Path(path).expanduser().exists():
+            lines.append(f"{part.what}: {path} does not exist.")
+        elif path is None and not part.optional and local(part) is None:
+            lines.append(missing_line(part))
+    return lines
+
+
+# ---- loading
+
+
+def pass_seconds(pair: LoadedPair, repeats: int = 4) -> float:
     """Seconds of a guided pass over one token and one over six, the best of a few."""
     best = [float("inf")] * 2
     with torch.inference_mode():
@@ -120,10 +132,12 @@ def pass_seconds(pair: LlamaGenPair, repeats: int = 8) -> float:
     return sum(best)
 
 
-def choose_on_cpu(pair: LlamaGenPair, dtype: torch.dtype | None) -> dict[str, Any]:
+def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
     """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured."""
     most = torch.get_num_threads()
     dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
+    models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
+    files = [model.state_dict() for model in models]
     seconds: dict[tuple[torch.dtype, int], float] = {}
     for candidate in dtypes:
         pair.to("cpu", candidate)
@@ -132,24 +146,74 @@ def choose_on_cpu(pair: LlamaGenPair, dtype: torch.dtype | None) -> dict[str, An
             seconds[candidate, threads] = pass_seconds(pair)
     chosen = min(seconds, key=lambda c: seconds[c] * (1.0 if c[0] == torch.bfloat16 else 1 / GAIN))
     torch.set_num_threads(chosen[1])
+    for model, state in zip(models, files, strict=True):
+        model.load_state_dict(state, assign=True)  # going to bfloat16 and back would round
     pair.to("cpu", chosen[0])
     measured = {f"{str(d).removeprefix('torch.')}, {n} threads": round(1000 * s / 2, 2) for (d, n), s in seconds.items()}
     return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
 
 
-_pairs: dict[tuple, LlamaGenPair] = {}
+def _plan(entry: Entry, device: str) -> None:
+    """Say what memory goes where, and refuse what cannot fit.
+
+    Raises:
+        LoadError: the GPU has less free memory than the pair needs.
+    """
+    if not entry.memory:
+        return
+    log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in entry.memory.items()), entry.gigabytes)
+    if device.startswith("cuda"):
+        free = torch.cuda.mem_get_info(device)[0] / 1e9
+        if free < entry.gigabytes:
+            raise LoadError(
+                f"{entry.title} needs {entry.gigabytes:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU."
+            )
+
+
+def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
+    _plan(entry, device)
+    for part in entry.parts:
+        if part.optional and paths.get(part.what) == "none":
+            continue
+        if part.licence:
+            log.warning("%s: %s", part.repo, part.licence)
+        paths[part.what] = fetch(part, paths.get(part.what))
+    if entry.parts:
+        paths["device"] = device
+    try:
+        pair = entry.build(**paths)
+        parameters = sum(p.numel() for p in pair.target_model.parameters())
+        if device == "cpu" and parameters < MEASURED:
+            choice = choose_on_cpu(pair, dtype)
+        else:
+            dtype = dtype or torch.bfloat16
+            pair.to(device, dtype)
+            choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
+    except torch.OutOfMemoryError as error:
+        pair = None
+        gc.collect()
+        torch.cuda.empty_cache()
+        raise LoadError(
+            f"{name} did not fit into the memory of {device}; what it took was freed. It needs {entry.gigabytes:.1f} GB."
+        ) from error
+    pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
+    return pair
+
+
+_pairs: dict[tuple, LoadedPair] = {}
 _lock = threading.Lock()
 
 
-def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> LlamaGenPair:
+def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> LoadedPair:
     """A pair by name; see coolsd.load. Loaded once for the same arguments.
 
     Args:
-        dtype: a torch dtype or its name; None measures on a CPU and takes bfloat16 elsewhere.
-        paths: for meadow, `folder`: another folder in the same layout.
+        dtype: a torch dtype or its name; None measures small pairs on a CPU and takes bfloat16 elsewhere.
+        paths: local files in place of the hub's, by part: target, drafter ("none": without one), vq, text. For meadow, `folder`:
+            another folder in the same layout.
 
     Raises:
-        LoadError: unknown name, or files that are missing or do not fit.
+        LoadError: unknown name, files that are missing or do not fit, too little memory.
     """
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
@@ -157,18 +221,13 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise LoadError(f"{dtype!r} is not a dtype. Use float32, bfloat16 or float16.")
         dtype = getattr(torch, dtype)
+    known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
+    if unknown := sorted(paths.keys() - known):
+        raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
+    paths = {what: path for what, path in paths.items() if path is not None}
     key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
     with _lock:
         if key not in _pairs:
             transformers_logging.disable_progress_bar()
-            pair = CATALOG[name](**paths)
-            device = device or best_device()
-            if device == "cpu":
-                choice = choose_on_cpu(pair, dtype)
-            else:
-                dtype = dtype or torch.bfloat16
-                pair.to(device, dtype)
-                choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
-            pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
-            _pairs[key] = pair
+            _pairs[key] = _build(name, CATALOG[name], str(device or best_device()), dtype, paths)
         return _pairs[key]

@@ -11,15 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..sampling import draw, draw_distinct
-from .layers import KVCache, RMSNorm, ancestors, attend, depths, eager_rope, rope_table, rotate
+from ..trees import best_subtree
+from .layers import KVCache, LlamaLayer, ancestors, eager_rope, rope_table
 from .llamagen import ROPE_SLACK
-from .protocols import Draft, ToProbs, chain
+from .protocols import Draft, Dynamic, Shape, ToProbs, chain
 from .target import SLACK, mixed
 
 
 @dataclass(frozen=True)
 class EagleConfig:
-    """Sizes of a drafter. `caption_tokens` and `grid` are its target's; its own table has one zero row less."""
+    """Sizes of a drafter. `caption_tokens` and `grid` are its target's; its own table has one zero row less.
+
+    `input_norm`, `norm_rows` and `halves` are for Chameleon's family, see LlamaLayer.
+    """
 
     dim: int = 1280
     heads: int = 20
@@ -29,51 +33,9 @@ class EagleConfig:
     grid: int = 16
     norm_eps: float = 1e-6
     bias: bool = True
-
-
-class SelfAttention(nn.Module):
-    """Attention with separate projections, rotary on q and k."""
-
-    def __init__(self, dim: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int) -> Tensor:
-        """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotate(torch.stack([q, k], dim=2), rope).transpose(1, 3).unbind(2)
-        v = v.transpose(1, 2)
-        k, v = (k.to(v.dtype), v) if cache is None else cache.write(0, start, k, v)
-        return self.o_proj(attend(q, k, v, mask).to(x.dtype))
-
-
-class Mlp(nn.Module):
-    """SwiGLU in Llama's names."""
-
-    def __init__(self, dim: int, ffn: int):
-        super().__init__()
-        self.gate_proj, self.up_proj = nn.Linear(dim, ffn, bias=False), nn.Linear(dim, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class Layer(nn.Module):
-    """Decoder layer without a norm in front of the attention."""
-
-    def __init__(self, config: EagleConfig):
-        super().__init__()
-        self.self_attn = SelfAttention(config.dim, config.heads)
-        self.mlp = Mlp(config.dim, config.ffn)
-        self.post_attention_layernorm = RMSNorm(config.dim, config.norm_eps)
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x = x + self.self_attn(x, rope, mask, cache, start)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    input_norm: bool = False
+    norm_rows: int = 0
+    halves: bool = False
 
 
 class Eagle(nn.Module):
@@ -84,7 +46,8 @@ class Eagle(nn.Module):
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
-        self.layers = nn.ModuleList([Layer(config)])
+        c = config
+        self.layers = nn.ModuleList([LlamaLayer(c.dim, c.heads, c.ffn, c.norm_eps, c.input_norm, c.norm_rows, c.halves)])
 
     def rope(self) -> Tensor:
         """Rotation rows of all entries, float32: C - 1 zero rows, then the cells."""
@@ -111,6 +74,7 @@ class EagleDrafter:
         c = model.config
         rows, length = 1 if scale == 1 else 2, c.caption_tokens - 1 + c.grid**2 + SLACK
         self.cache = KVCache(1, rows, c.heads, length, c.dim // c.heads, model.fc.weight)
+        self.codes = head.out_features
         self.feature = model.fc.weight.new_zeros(rows, 1, c.dim)  # output of the last observed entry
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
@@ -122,15 +86,17 @@ class EagleDrafter:
         self.feature = output[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
 
-    def propose(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
+    def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:
         """Draft behind the last observed token; the entries of the draft are overwritten in the next round.
 
         A chain is drawn token by token; the children of a tree's node are drawn from its row without replacement.
         """
+        if isinstance(shape, Dynamic):
+            return self._dynamic(shape)
         return self._chain(shape, to_probs, generator) if shape == chain(len(shape)) else self._tree(shape, to_probs, generator)
 
-    def _rows(self, features: Tensor, to_probs: ToProbs) -> Tensor:
-        return to_probs(mixed(self.head(features), self.scale))
+    def _logits(self, features: Tensor) -> Tensor:
+        return mixed(self.head(features), self.scale)
 
     def _chain(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
         feature, tokens, rows = self.feature, [], []
@@ -138,38 +104,75 @@ class EagleDrafter:
             if step:
                 at = self.cache.committed + step - 1
                 feature = self.model(feature, tokens[-1][None], self.rope[at : at + 1], None, self.cache, at)
-            rows.append(self._rows(feature, to_probs))
+            rows.append(to_probs(self._logits(feature)))
             tokens.append(draw(rows[-1], generator))
         if not rows:
-            return Draft(torch.empty(0, dtype=torch.long), torch.empty(0, self.model.config.vocab), shape, 0)
+            return Draft(torch.empty(0, dtype=torch.long), torch.empty(0, self.codes), shape, 0)
         return Draft(torch.cat(tokens), torch.cat(rows), shape, len(shape))
 
     def _tree(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
-        """Level by level: one pass over the nodes of a level that have children, then their children are drawn."""
-        start, device = self.cache.committed, self.feature.device
+        """Level by level: one pass over the nodes of a level that have children, then their children are drawn.
+
+        A row with all its mass on one token, as at temperature 0, leaves no sibling to draw: there they are ranked, with one-hot rows.
+        """
         below: dict[int, list[int]] = {}
         for node, parent in enumerate(shape):
             below.setdefault(parent, []).append(node)
-        depth, seen = depths(shape), ancestors(shape).to(device)
-        tokens = torch.empty(len(shape), dtype=torch.long, device=device)
-        rows = self._rows(self.feature, to_probs)
-        q = rows.new_empty(len(shape), rows.shape[-1])
-        features, of_parent = self.feature, {-1: 0}  # features of the level above, and each node's place among them
-        entries: list[int] = []  # nodes in the cache behind the committed entries, in order
-        calls, level = 1, [-1]
+        tokens = torch.empty(len(shape), dtype=torch.long, device=self.feature.device)
+        features, seen = self._root()
+        logits = self._logits(features)
+        q = logits.new_empty(len(shape), self.codes)
+        level, calls = [-1], 1
         while True:
-            siblings = draw_distinct(rows, max(len(below[node]) for node in level), generator)
+            rows, count = to_probs(logits), max(len(below[node]) for node in level)
+            siblings = torch.where(rows.amax(-1, keepdim=True) < 1, draw_distinct(rows, count, generator), logits.topk(count).indices)
             for place, node in enumerate(level):
                 q[below[node]] = rows[place]
                 tokens[below[node]] = siblings[place, : len(below[node])]
-            inner = [child for node in level for child in below[node] if child in below]
+            inner = [(place, child) for place, node in enumerate(level) for child in below[node] if child in below]
             if not inner:
-                return Draft(tokens, q, shape, calls)
-            entries += inner
-            hidden = features[:, [of_parent[shape[node]] for node in inner]]
-            at, rank = start + len(entries) - len(inner), start + depth[inner[0]]
-            mask = F.pad(seen[inner][:, entries], (start, 0), value=True)
-            rope = self.rope[rank : rank + 1].expand(len(inner), *self.rope.shape[1:])
-            features = self.model(hidden, tokens[inner][None], rope, mask, self.cache, at)
-            rows = self._rows(features, to_probs)
-            calls, level, of_parent = calls + 1, inner, {node: i for i, node in enumerate(inner)}
+                ranked = q.amax(-1, keepdim=True) >= 1
+                return Draft(tokens, torch.where(ranked, F.one_hot(tokens, self.codes), q), shape, calls)
+            above, level = (list(column) for column in zip(*inner, strict=True))
+            features, seen = self._append(features[:, above], tokens[level], seen[above], calls - 1)
+            logits = self._logits(features)
+            calls += 1
+
+    def _dynamic(self, shape: Dynamic) -> Draft:
+        """EAGLE-2's tree: every level continues its most confident nodes; of all nodes the most confident are offered.
+
+        A node's confidence is the product of the drafter's probabilities along its branch, before temperature and top-k, top-p.
+        """
+        features, seen = self._root()
+        confidence, parents = torch.zeros(1, device=seen.device), torch.full((1,), -1, device=seen.device)
+        found: list[tuple[Tensor, Tensor, Tensor]] = []  # tokens, log confidence and parents of each level
+        width, count = min(shape.top_k, self.codes), 0
+        for depth in range(shape.depth):
+            likeliest = self._logits(features).log_softmax(-1).topk(width)
+            tokens = likeliest.indices.flatten()
+            level = (confidence[:, None] + likeliest.values).flatten()
+            found.append((tokens, level, parents.repeat_interleave(width)))
+            if depth + 1 < shape.depth:
+                best = level.topk(width).indices.sort().values
+                above = best // width
+                features, seen = self._append(features[:, above], tokens[best], seen[above], depth)
+                confidence, parents = level[best], best + count
+            count += len(tokens)
+        tokens, confidence, parents = (torch.cat(column) for column in zip(*found, strict=True))
+        kept, tree = best_subtree(confidence, tuple(parents.tolist()), shape.nodes)
+        tokens = tokens[kept]
+        return Draft(tokens, F.one_hot(tokens, self.codes).float(), tree, shape.depth)
+
+    def _root(self) -> tuple[Tensor, Tensor]:
+        """The feature that the first level is drawn from, (B, 1, D), and the entries of this draft that it follows, (1, U)."""
+        return self.feature, torch.ones(1, 0, dtype=torch.bool, device=self.feature.device)
+
+    def _append(self, hidden: Tensor, codes: Tensor, seen: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """A pass over drafted codes (T,) of one depth, each with the feature (B, T, D) it continues.
+
+        seen (T, U): which of the U entries of this draft so far each one follows; returned with their own added, beside their features.
+        """
+        start, before = self.cache.committed, seen.shape[1]
+        seen = torch.cat([seen, torch.eye(len(codes), dtype=torch.bool, device=seen.device)], dim=1)
+        rope = self.rope[start + depth].expand(len(codes), *self.rope.shape[1:])
+        return self.model(hidden, codes[None], rope, F.pad(seen, (start, 0), value=True), self.cache, start + before), seen

@@ -40,18 +40,29 @@ def rope_table(zero_rows: int, grid: int, head_dim: int, base: float = 10000.0, 
     return F.pad(torch.view_as_real(table), (0, 0, 0, 0, zero_rows, slack)).contiguous().view(-1, 2 * quarter, 2)
 
 
-def rotate(x: Tensor, rope: Tensor) -> Tensor:
-    """Turn the interleaved pairs of x (B, T, N, H, head_dim) by rope, in float32 and returned so.
+def line_table(length: int, head_dim: int, base: float = 10000.0) -> Tensor:
+    """Rotations of the usual 1-D RoPE, (length, head_dim / 2, 2)."""
+    freq = base ** -(torch.arange(head_dim // 2, dtype=torch.float32) * 2 / head_dim)
+    angle = torch.arange(length, dtype=torch.float32)[:, None] * freq
+    return torch.stack([angle.cos(), angle.sin()], dim=-1)
 
-    rope: (T, head_dim / 2, 2), which compilers fuse, or its complex view (T, head_dim / 2), which is four times faster without one.
+
+def rotate(x: Tensor, rope: Tensor, halves: bool = False) -> Tensor:
+    """Turn the pairs of x (B, T, N, H, head_dim) by rope, in float32 and returned so.
+
+    Args:
+        rope: (T, head_dim / 2, 2), which compilers fuse, or its complex view (T, head_dim / 2), which is four times faster without
+            one; or one of these for each row, with B in front.
+        halves: element i belongs with i + head_dim / 2 (the layout of Llama files in transformers), not 2i with 2i + 1 (LlamaGen).
     """
-    pairs = x.float().unflatten(-1, (-1, 2))
-    rope = rope[:, None, None]
-    if rope.is_complex():
-        return torch.view_as_real(torch.view_as_complex(pairs) * rope).flatten(-2)
-    cos, sin = rope.unbind(-1)
-    a, b = pairs.unbind(-1)
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+    x = x.float()
+    if rope.is_complex() and not halves:
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * rope[..., None, None, :]).flatten(-2)
+    parts = torch.view_as_real(rope) if rope.is_complex() else rope
+    cos, sin = parts[..., None, None, :, :].unbind(-1)
+    a, b = x.chunk(2, -1) if halves else x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = (a * cos - b * sin, b * cos + a * sin)
+    return torch.cat(turned, dim=-1) if halves else torch.stack(turned, dim=-1).flatten(-2)
 
 
 def eager_rope(rope: Tensor) -> Tensor:
@@ -101,6 +112,70 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     assert mask is not None or tokens in (1, live), "a pass behind committed entries needs a mask"
     causal = mask is None and tokens > 1
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+class HeadNorm(nn.Module):
+    """Layer norm over each head, with weights for every head or one row for all."""
+
+    def __init__(self, rows: int, head_dim: int):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(rows, head_dim)), nn.Parameter(torch.zeros(rows, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H, head_dim) -> the same."""
+        return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
+
+
+class LlamaAttention(nn.Module):
+    """Attention in Llama's parameter names, rotary on q and k, with Chameleon's norms on them where `norm_rows` is not 0."""
+
+    def __init__(self, dim: int, heads: int, norm_rows: int, halves: bool):
+        super().__init__()
+        assert norm_rows in (0, 1, heads), "q and k norms come for every head or for all together"
+        self.heads, self.halves = heads, halves
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+        if norm_rows:
+            self.q_norm, self.k_norm = HeadNorm(norm_rows, dim // heads), HeadNorm(norm_rows, dim // heads)
+        self.normed = norm_rows > 0
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int, layer: int) -> Tensor:
+        """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
+        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.normed:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = rotate(torch.stack([q, k], dim=2), rope, self.halves).transpose(1, 3).unbind(2)
+        v = v.transpose(1, 2)
+        k, v = (k.to(v.dtype), v) if cache is None else cache.write(layer, start, k, v)
+        return self.o_proj(attend(q, k, v, mask).to(x.dtype))
+
+
+class LlamaMlp(nn.Module):
+    """SwiGLU in Llama's parameter names."""
+
+    def __init__(self, dim: int, ffn: int):
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(dim, ffn, bias=False), nn.Linear(dim, ffn, bias=False)
+        self.down_proj = nn.Linear(ffn, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class LlamaLayer(nn.Module):
+    """Decoder layer in Llama's parameter names. EAGLE's drafter for LlamaGen has no norm in front of the attention."""
+
+    def __init__(self, dim: int, heads: int, ffn: int, eps: float, input_norm: bool, norm_rows: int = 0, halves: bool = False):
+        super().__init__()
+        self.self_attn = LlamaAttention(dim, heads, norm_rows, halves)
+        self.mlp = LlamaMlp(dim, ffn)
+        self.input_layernorm = RMSNorm(dim, eps) if input_norm else nn.Identity()
+        self.post_attention_layernorm = RMSNorm(dim, eps)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int, layer: int = 0) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, start, layer)
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 @lru_cache(64)

@@ -24,8 +24,9 @@ class Step:
 class Draft:
     """Drafted tokens with the rows they were drawn from.
 
-    tokens (N,) int64; q (N, V) float32, q[i] the processed row token i was drawn from (siblings: the row of their common parent);
-    parents: for each token the index of its parent in `tokens`, -1 for children of the last committed token; parents come first.
+    tokens (N,) int64; q (N, V) float32, q[i] the processed row token i was drawn from (siblings: the row of their common parent, as it
+    was before the first was drawn; a token that was ranked and not drawn: one-hot); parents: for each token the index of its parent in
+    `tokens`, -1 for children of the last committed token; levels come one after another, siblings in the order they were drawn.
     A chain of three has parents (-1, 0, 1). calls: drafter passes spent.
     """
 
@@ -33,6 +34,22 @@ class Draft:
     q: Tensor
     parents: tuple[int, ...]
     calls: int
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """A tree that the drafter shapes anew each round (EAGLE-2, arXiv 2406.16858; sizes as in LANTERN).
+
+    Its tokens are ranked, not drawn: the `top_k` likeliest after each of the `top_k` most confident nodes of a level, `depth` levels
+    (EAGLE-2 counts the four passes after the first level); of all these the `nodes` most confident are offered.
+    """
+
+    depth: int = 5
+    top_k: int = 10
+    nodes: int = 59
+
+
+Shape = tuple[int, ...] | Dynamic  # of a draft: fixed parents, or left to the drafter
 
 
 def chain(length: int) -> tuple[int, ...]:
@@ -60,8 +77,9 @@ class Drafter(Protocol):
         """Take in committed features (B, T, D) paired with the token that *follows* each, (t,) with t <= T; when t < T the first
         T - t features are condition positions (after the prefill)."""
 
-    def propose(self, shape: tuple[int, ...], to_probs: ToProbs, generator: Generator) -> Draft:
-        """Draft a chain or tree of this shape (parents) behind the last observed token; leaves the committed cache as it was."""
+    def propose(self, shape: Shape, to_probs: ToProbs, generator: Generator) -> Draft:
+        """Draft a chain or tree of this shape behind the last observed token; leaves the committed cache as it was. Children of a node
+        are drawn without replacement from its row; those of a `Dynamic` tree are ranked."""
 
 
 class Pair(Protocol):
@@ -70,6 +88,10 @@ class Pair(Protocol):
     name: str
     grid: tuple[int, int]
     environment: dict[str, object]  # device, dtype, threads, versions
+
+    @property
+    def codebook(self) -> Tensor:
+        """Raw code vectors (V, channels) of the picture tokenizer, the same tensor every time, on the device of the rows."""
 
     def begin(self, cfg_scale: float) -> tuple[Target, Drafter | None]:
         """Fresh sessions for one picture; B = 1 when cfg_scale is 1, else 2."""

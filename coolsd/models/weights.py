@@ -1,8 +1,8 @@
 """Weight files in every public layout, read strictly: what does not fit is named before anything runs."""
 
 import json
+import logging
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from .chameleon import ChameleonConfig
 from .eagle import EagleConfig
 from .llamagen import LlamaGenConfig
 
 CONTAINERS = ("model", "module", "state_dict")  # top keys of LlamaGen's .pt files, in the order they are tried
 HARMLESS = ("freqs_cis", "causal_mask")
+INPUT_GRIDS = {"t2i": 16, "t2i2": 32}  # what LANTERN's drafter configs call the two released targets
+
+log = logging.getLogger("coolsd")
 
 
 class LoadError(ValueError):
@@ -60,6 +64,19 @@ def first_file(folder: Path, names: tuple[str, ...]) -> Path:
         if (folder / name).exists():
             return folder / name
     raise LoadError(f"{folder} holds none of {', '.join(names)}.")
+
+
+def read_folder(folder: Path) -> dict[str, Tensor]:
+    """Named tensors of a folder in transformers' layout: one file, or shards that an index lists.
+
+    Raises:
+        LoadError: as read_state.
+    """
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists() or not index.exists():
+        return read_state(first_file(folder, ("model.safetensors", "pytorch_model.bin")))
+    shards = sorted(set(read_json(index).get("weight_map", {}).values()))
+    return {name: tensor for shard in shards for name, tensor in read_state(folder / shard).items()}
 
 
 def from_lantern(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -126,21 +143,45 @@ def check_pair(target: LlamaGenConfig, drafter: EagleConfig) -> None:
             raise LoadError(f"The drafter was made for another target: {name} is {theirs}, the target's is {ours}.")
 
 
-def target_config(folder: Path) -> LlamaGenConfig:
-    """A target's sizes from LANTERN's config.json. `block_size` gives the grid, which the weights do not tell."""
+SIZES = {"dim": "hidden_size", "heads": "num_attention_heads", "ffn": "intermediate_size", "vocab": "vocab_size"}
+TARGET_SIZES = SIZES | {"layers": "num_hidden_layers", "caption_dim": "caption_dim", "caption_tokens": "cls_token_num"}
+
+
+def _sizes(folder: Path, data: dict[str, Any], names: dict[str, str]) -> dict[str, int]:
+    """Our names of sizes and what the file's `data` says of them."""
+    wrong = [theirs for theirs in names.values() if not isinstance(data.get(theirs), int) or data[theirs] < 1]
+    if wrong:
+        raise LoadError(f"config.json in {folder} does not give {', '.join(wrong)} as a whole number; it is not this kind of model.")
+    return {ours: data[theirs] for ours, theirs in names.items()}
+
+
+def _grid(folder: Path, data: dict[str, Any]) -> int:
+    grid = round(_sizes(folder, data, {"tokens": "block_size"})["tokens"] ** 0.5)
+    if grid**2 != data["block_size"]:
+        raise LoadError(f"config.json in {folder} gives block_size {data['block_size']}, which is no square number of tokens.")
+    return grid
+
+
+def target_config(folder: Path, expected: LlamaGenConfig | None = None) -> LlamaGenConfig:
+    """A target's sizes from LANTERN's config.json. `block_size` gives the grid, which the weights do not tell.
+
+    Args:
+        expected: of a released model: it supplies what the file leaves out, and its grid must be the file's.
+    """
     data = read_json(folder / "config.json")
+    if expected is not None:
+        data = {theirs: getattr(expected, ours) for ours, theirs in TARGET_SIZES.items()} | {"block_size": expected.image_tokens} | data
+        if data.get("rms_norm_eps", expected.norm_eps) != expected.norm_eps:
+            log.warning("%s: rms_norm_eps %g is not used; the model has %g", folder, data["rms_norm_eps"], expected.norm_eps)
+            data["rms_norm_eps"] = expected.norm_eps
+        if _grid(folder, data) != expected.grid:
+            here, there = _grid(folder, data), expected.grid
+            raise LoadError(f"{folder} is a model of {here} × {here} tokens, and {there} × {there} are asked for.")
     if "block_size" not in data:
         raise LoadError(f"config.json in {folder} has no block_size, so the picture's grid is unknown. Add it: 256 or 1024 tokens.")
-    grid = round(data["block_size"] ** 0.5)
     return LlamaGenConfig(
-        dim=data["hidden_size"],
-        layers=data["num_hidden_layers"],
-        heads=data["num_attention_heads"],
-        ffn=data["intermediate_size"],
-        vocab=data["vocab_size"],
-        caption_dim=data["caption_dim"],
-        caption_tokens=data["cls_token_num"],
-        grid=grid,
+        **_sizes(folder, data, TARGET_SIZES),
+        grid=_grid(folder, data),
         norm_eps=data.get("rms_norm_eps", 1e-5),
         rope_base=data.get("rope_base", 10000.0),
     )
@@ -149,13 +190,35 @@ def target_config(folder: Path) -> LlamaGenConfig:
 def drafter_config(folder: Path, target: LlamaGenConfig) -> EagleConfig:
     """A drafter's sizes from its config.json; what that leaves out (grid, condition) is its target's."""
     data = read_json(folder / "config.json")
-    config = EagleConfig(
-        dim=data["hidden_size"],
-        heads=data["num_attention_heads"],
-        ffn=data["intermediate_size"],
-        vocab=data["vocab_size"],
+    made_for = INPUT_GRIDS.get(data.get("input_type"))
+    if made_for not in (None, target.grid) and target.grid in INPUT_GRIDS.values():
+        raise LoadError(
+            f"The drafter was made for pictures of {made_for} × {made_for} tokens, the target has {target.grid} × {target.grid}."
+        )
+    return EagleConfig(
+        **_sizes(folder, data, SIZES),
         caption_tokens=data.get("cls_token_num", target.caption_tokens),
+        grid=_grid(folder, data) if "block_size" in data else target.grid,
         norm_eps=data.get("rms_norm_eps", 1e-6),
         bias=data.get("bias", True),
     )
-    return replace(config, grid=round(data["block_size"] ** 0.5) if "block_size" in data else target.grid)
+
+
+def chameleon_config(folder: Path, state: dict[str, Tensor], prefix: str) -> ChameleonConfig:
+    """Sizes of a model in Chameleon's layout; the rows of its q and k norms are seen from the tensors, since configs do not tell.
+
+    Args:
+        prefix: of the layers' names in `state`.
+    """
+    data = read_json(folder / "config.json")
+    if data.get("swin_norm"):
+        raise LoadError(f"{folder} puts its norms behind its layers (swin_norm), as only Chameleon-30B does; that is not supported.")
+    norm = state.get(f"{prefix}layers.0.self_attn.q_norm.weight")
+    if norm is None:
+        raise LoadError(f"{folder} has no {prefix}layers.0.self_attn.q_norm.weight; it is no model in Chameleon's layout.")
+    sizes = _sizes(folder, data, SIZES | {"layers": "num_hidden_layers"})
+    if norm.shape[0] not in (1, sizes["heads"]):
+        raise LoadError(f"{folder}: q_norm has {norm.shape[0]} rows; 1 or {sizes['heads']} are expected.")
+    return ChameleonConfig(
+        **sizes, norm_rows=norm.shape[0], norm_eps=data.get("rms_norm_eps", 1e-5), rope_base=data.get("rope_theta", 10000.0)
+    )

@@ -23,7 +23,7 @@ def captions(args: argparse.Namespace) -> None:
 
 def encode(args: argparse.Namespace) -> None:
     """Write the tokens of all pictures."""
-    from ..models.catalog import load_vq
+    from ..models.families import load_vq
     from .data import read_rows
     from .encode import encode_to
 
@@ -39,7 +39,7 @@ def target(args: argparse.Namespace) -> None:
     """Train a target and write it beside its text table and tokenizer."""
     import torch
 
-    from ..models.catalog import load_vq
+    from ..models.families import load_vq
     from ..models.llamagen import LlamaGenConfig
     from ..models.text import TextTable
     from .export import export_target
@@ -67,8 +67,8 @@ def drafter(args: argparse.Namespace) -> None:
     """Train a drafter for a pair's target and write it into the pair's folder."""
     import torch
 
-    from ..models.catalog import load_meadow
     from ..models.eagle import Eagle, EagleConfig
+    from ..models.families import load_meadow
     from .drafter import DrafterRecipe, train_drafter
     from .export import export_drafter
     from .tokens import TokenData

@@ -17,6 +17,7 @@ from ..models.eagle import Eagle
 from ..models.llamagen import LlamaGen, prefix_mask
 from ..sampling import guide
 from .loop import Progress, Trapezoid, load_checkpoint, save_checkpoint
+from .muon import optimizers, prepare
 from .tokens import Batch
 
 
@@ -24,10 +25,12 @@ from .tokens import Batch
 class DrafterRecipe:
     """Settings of a run."""
 
-    steps: int = 1500
+    steps: int = 1000
     batch: int = 12  # pictures; each is two rows
-    rate: float = 1e-3
-    warmup: int = 50
+    muon: float = 0.02
+    adam: float = 2e-3
+    weight_decay: float = 0.02
+    warmup: int = 30
     decay: float = 0.5
     noise: float = 0.1  # uniform, on the input features
     feature_weight: float = 1.0
@@ -88,26 +91,28 @@ def train_drafter(drafter: Eagle, target: LlamaGen, batches: Iterator[Batch], re
     torch.manual_seed(recipe.seed)
     target.eval().requires_grad_(False)
     target_rope, rope = target.rope(), drafter.rope()
-    optim = torch.optim.AdamW(drafter.parameters(), lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.01)
+    matrices = [p for m in (drafter.fc, drafter.layers) for p in m.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in drafter.parameters() if id(p) not in chosen]
+    optims = optimizers(matrices, rest, recipe.muon, recipe.adam, recipe.weight_decay)
     schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
     step = 0
     if state := load_checkpoint(checkpoint):
         drafter.load_state_dict(state["drafter"])
-        optim.load_state_dict(state["optimizer"])
+        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
+            optim.load_state_dict(saved)
         step = state["step"]
     progress = Progress("drafter", recipe.steps, start=step)
     while step < recipe.steps:
-        for group in optim.param_groups:
-            group["lr"] = recipe.rate * schedule(step)
+        prepare(optims, schedule(step))
         batch = next(batches)
-        optim.zero_grad(set_to_none=True)
         with torch.autocast(rope.device.type, torch.bfloat16):
             hidden = target_features(target, batch, target_rope)
             loss = drafter_loss(drafter, target, hidden, batch.tokens, rope, recipe, own=step > recipe.steps // 4)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
-        optim.step()
+        for optim, _ in optims:
+            optim.step()
         progress.update(step, loss.item())
         step += 1
         if step % recipe.every == 0 or step == recipe.steps:
-            save_checkpoint(checkpoint, drafter=drafter.state_dict(), optimizer=optim.state_dict(), step=step)
+            save_checkpoint(checkpoint, drafter=drafter.state_dict(), optimizers=[o.state_dict() for o, _ in optims], step=step)

@@ -42,3 +42,21 @@ class Muon(torch.optim.Optimizer):
                 update = orthogonal(p.grad.lerp(buffer, group["momentum"]))
                 scale = max(1.0, p.shape[0] / p.shape[1]) ** 0.5
                 p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)
+
+
+def optimizers(
+    matrices: list[Tensor], rest: list[Tensor], muon: float, adam: float, weight_decay: float
+) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for hidden matrices and AdamW for everything else (embeddings, heads, norms, biases), each with its full rate."""
+    return [
+        (Muon(matrices, lr=muon, weight_decay=weight_decay), muon),
+        (torch.optim.AdamW(rest, lr=adam, betas=(0.9, 0.95), weight_decay=0.0), adam),
+    ]
+
+
+def prepare(optims: list[tuple[torch.optim.Optimizer, float]], factor: float) -> None:
+    """Before a step: clear the gradients and set every rate to its full value times `factor`."""
+    for optim, rate in optims:
+        optim.zero_grad(set_to_none=True)
+        for group in optim.param_groups:
+            group["lr"] = rate * factor

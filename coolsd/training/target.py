@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..models.llamagen import LlamaGen, LlamaGenConfig
 from .loop import Progress, Trapezoid, load_checkpoint, save_checkpoint
-from .muon import Muon
+from .muon import optimizers, prepare
 from .tokens import Batch, TokenData
 
 FOURIER = 120  # random Fourier features of a code vector beside the vector itself
@@ -108,17 +108,6 @@ def deepen(trainee: Trainee, config: LlamaGenConfig, codebook: Tensor) -> Traine
     return deep
 
 
-def optimizers(trainee: Trainee, recipe: TargetRecipe) -> list[torch.optim.Optimizer]:
-    """Muon for the blocks' matrices, AdamW for the rest."""
-    matrices = [p for p in trainee.model.layers.parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in trainee.parameters() if id(p) not in chosen]
-    return [
-        Muon(matrices, lr=recipe.muon, weight_decay=recipe.weight_decay),
-        torch.optim.AdamW(rest, lr=recipe.adam, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
 @torch.no_grad()
 def validation_loss(trainee: Trainee, data: TokenData, rope: Tensor, pictures: int = 256, captions: bool = True) -> float:
     """Nats per token on the first `pictures` validation pictures, with their captions or with none."""
@@ -137,12 +126,15 @@ def train_target(
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
     rope = trainee.model.rope()
-    optims = optimizers(trainee, recipe)
+    matrices = [p for p in trainee.model.layers.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in trainee.parameters() if id(p) not in chosen]
+    optims = optimizers(matrices, rest, recipe.muon, recipe.adam, recipe.weight_decay)
     schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
     step = 0
     if state := load_checkpoint(checkpoint):
         trainee.load_state_dict(state["trainee"])
-        for optim, saved in zip(optims, state["optimizers"], strict=True):
+        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
             optim.load_state_dict(saved)
         step = state["step"]
     if compiled:
@@ -151,17 +143,14 @@ def train_target(
     progress = Progress("target", recipe.steps, start=step)
     trainee.train()
     while step < recipe.steps:
-        for optim, rate in zip(optims, (recipe.muon, recipe.adam), strict=True):
-            for group in optim.param_groups:
-                group["lr"] = rate * schedule(step)
-            optim.zero_grad(set_to_none=True)
+        prepare(optims, schedule(step))
         with torch.autocast(rope.device.type, torch.bfloat16):
             loss = trainee(next(batches), rope, recipe.dropout)
         loss.backward()
-        for optim in optims:
+        for optim, _ in optims:
             optim.step()
         progress.update(step, loss.item())
         step += 1
         if step % recipe.every == 0 or step == recipe.steps:
             progress.update(step - 1, loss.item(), f"valid {validation_loss(trainee, valid, rope):.4f}")
-            save_checkpoint(checkpoint, trainee=trainee.state_dict(), optimizers=[o.state_dict() for o in optims], step=step)
+            save_checkpoint(checkpoint, trainee=trainee.state_dict(), optimizers=[o.state_dict() for o, _ in optims], step=step)

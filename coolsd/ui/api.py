@@ -8,10 +8,10 @@ from typing import Any
 
 import gradio as gr
 
+from ..exports import data_uri, png
 from ..settings import Settings, SettingsError, validate
 from .compare import PACE
 from .engine import Engine, Loader
-from .exports import data_uri, png
 from .lanes import Lane
 from .text import DEFAULT_TARGET
 
@@ -25,7 +25,14 @@ PARAMETERS = {
     "nu": "Annealing rate of the relaxation, -3 to 3",
     "mu": "Normaliser of the relaxation, -10 to 10; null makes the mean of the schedule equal delta",
     "clamp": "Never stricter than lossless",
-    "draft_length": "Tokens drafted a round, 1 to 16",
+    "draft_length": "Tokens drafted a round in a chain, 1 to 16",
+    "tree": "Draft shape: auto, chain, dynamic, mc_sim_7b_63, naive_extend_57, or own nodes as a JSON list",
+    "siblings": "Where a tree is relaxed: salvage or every",
+    "weight": "Target's share in diverse, 0 to 1",
+    "neighbours": "Nearest codes LANTERN may borrow from, 1 to 1000; null takes the method's own",
+    "distance": "Between code vectors: raw or normalised",
+    "budget": "LANTERN's probability budget, 0 to 1",
+    "cap": "The factor of LANTERN++, above 1",
     "temperature": "0 to 5; 0 takes the likeliest token",
     "top_k": "Keep this many tokens; 0 keeps all",
     "top_p": "Keep this much probability, above 0 and up to 1",
@@ -54,6 +61,13 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
         mu: float | None = None,
         clamp: bool = False,
         draft_length: int = 5,
+        tree: str = "auto",
+        siblings: str = "salvage",
+        weight: float = 0.8,
+        neighbours: int | None = None,
+        distance: str = "raw",
+        budget: float = 0.1,
+        cap: float = 2.0,
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,

@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     **{name: getattr(Settings(), name) for name in CONTROLS if hasattr(Settings(), name)},
     "prompt": EXAMPLES[0],
     "target": DEFAULT_TARGET,
+    "top_k": 500,  # meadow's pictures lose stray codes by it; the library's default keeps all
     "reference": "eagle1",
     "mu_auto": True,
     "mu": 0.0,

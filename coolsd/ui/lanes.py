@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..exports import Comparison, data_uri, file_stem, png, preview
 from ..methods import METHODS, omega
 from ..settings import Settings
 from ..trace import Round, Run, Stats, statistics
-from .exports import Comparison, data_uri, file_stem, png, preview
 from .templates import READOUT
 
 BADGES = {

@@ -7,8 +7,9 @@ from typing import Any
 import gradio as gr
 import plotly
 
+from .. import exports
 from ..settings import SettingsError
-from . import api, exports, lanes, templates
+from . import api, lanes, templates
 from .compare import View, compare, describe, snapshot
 from .controls import CONTROLS, DEFAULTS, RANGES, from_query, read
 from .engine import Engine, Loader, default_engine

@@ -14,9 +14,9 @@ class TargetCard:
 DEFAULT_TARGET = "meadow"
 TARGETS = {
     "meadow": TargetCard("target: meadow"),
-    "llamagen": TargetCard("LlamaGen-XL", "a GPU and its weights"),
-    "llamagen2": TargetCard("LlamaGen-XL stage 2", "a GPU and its weights"),
-    "lumina": TargetCard("Lumina-mGPT 7B", "a GPU and its weights"),
+    "llamagen-256": TargetCard("LlamaGen-XL, 256 px", "a GPU and its weights"),
+    "llamagen-512": TargetCard("LlamaGen-XL, 512 px", "a GPU and its weights"),
+    "lumina-768": TargetCard("Lumina-mGPT 7B", "a GPU and its weights"),
 }
 
 EXAMPLES = (

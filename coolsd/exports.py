@@ -1,4 +1,4 @@
-"""Pictures and runs on their way out of the page, and recorded comparisons on their way in."""
+"""Pictures and runs on their way out of the project, and recorded comparisons on their way in."""
 
 import base64
 import io
@@ -12,10 +12,10 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ..trace import SCHEMA, Run
+from .trace import SCHEMA, Run
 
 log = logging.getLogger(__name__)
-RECORDED = Path(__file__).resolve().parents[2] / "assets" / "runs"
+RECORDED = Path(__file__).resolve().parents[1] / "assets" / "runs"
 LANES = ("reference", "relaxed")
 
 

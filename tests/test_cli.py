@@ -1,0 +1,83 @@
+"""The command line on the tiny pair: a picture with its settings, a run that can be repeated, clear refusals."""
+
+import json
+
+import pytest
+from PIL import Image
+from tiny import tiny_pair
+
+import coolsd.__main__ as cli
+from coolsd import Run, exports
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(cli, "load", lambda *_: tiny_pair())
+
+
+def options(settings: dict) -> list[str]:
+    """The command line that asks for these settings."""
+    out = []
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            out.append(option)
+        elif value not in (None, False) and name != "prompt":
+            out += [option, str(value)]
+    return [settings["prompt"], *out]
+
+
+def test_generate_writes_a_picture_and_a_run_that_repeats(tmp_path, capsys):
+    asked = ["a red rose", "--method", "coolsd", "--delta", "3", "--nu", "0.5", "--mu", "auto", "--draft-length", "3", "--clamp"]
+    asked += ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--cfg-scale", "2.5", "--seed", "3", "--max-tokens", "14"]
+    files = ["--out", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json")]
+    assert cli.main(["generate", *asked, *files]) == 0
+    said = capsys.readouterr()
+    assert "14/14 tokens" in said.err
+    assert "accept length" in said.out
+    assert "bias spent" in said.out
+    run = Run.from_json(tmp_path / "a.json")
+    assert (run.settings.delta, run.settings.mu, run.settings.clamp, run.settings.seed, len(run.tokens)) == (3.0, None, True, 3, 14)
+    text = Image.open(tmp_path / "a.png").text
+    assert json.loads(text["coolsd"])["settings"] == run.settings.to_dict()
+    assert cli.main(["generate", *options(run.settings.to_dict()), "--json", str(tmp_path / "b.json")]) == 0
+    assert Run.from_json(tmp_path / "b.json").tokens == run.tokens
+
+
+def test_a_lossless_run_says_so(capsys):
+    assert cli.main(["generate", "a red rose", "--method", "eagle1"]) == 0
+    assert "exactly the target's distribution" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", " "], "prompt is empty"),
+        (["generate", "x", "--delta", "nan"], "out of range"),
+        (["generate", "x", "--seed", "1.5"], "whole number"),
+        (["generate", "x" * 1001], "Shorten"),
+        (["bench", "--cfg-scale", "0"], "out of range"),
+    ],
+)
+def test_bad_input_says_what_to_do(arguments, message, capsys):
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_bench_compares_every_lane_with_plain_ar(tmp_path, capsys):
+    assert cli.main(["bench", "--methods", "ar", "eagle1", "coolsd", "--seeds", "1", "--json", str(tmp_path / "b.json")]) == 0
+    report = json.loads((tmp_path / "b.json").read_text())
+    rows = {row["label"]: row for row in report["rows"]}
+    assert rows["Plain AR"]["speedup"] == rows["Plain AR"]["accept_length"] == 1
+    assert rows["Eagle-1"]["bias_per_token"] == pytest.approx(0, abs=1e-6)
+    assert rows["COOL-SD δ=2"]["call_speedup"] == pytest.approx(16 / rows["COOL-SD δ=2"]["target_calls"], rel=0.2)
+    assert {"draft", "target", "verify", "other"} == set(rows["Eagle-1"]["round_ms"])
+    assert "Eagle-1" in capsys.readouterr().out
+
+
+def test_record_makes_what_the_page_reads(tmp_path):
+    assert cli.main(["record", "a red rose", "--name", "rose", "--folder", str(tmp_path), "--delta", "1.5"]) == 0
+    comparison = exports.recorded(tmp_path)
+    assert (comparison.reference.settings.method, comparison.relaxed.settings.delta) == ("eagle1", 1.5)
+    assert comparison.reference.image.size == (16, 16)
+    assert comparison.ar_token_seconds > 0

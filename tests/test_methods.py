@@ -1,0 +1,153 @@
+"""The named methods: draft shapes, ω rows, neighbour tables, and the settings that choose them."""
+
+import json
+
+import pytest
+import torch
+from tables import Toy
+from toy import ToyPair
+
+from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, validate
+from coolsd.__main__ import build_parser, chosen_settings
+from coolsd.methods import depth, neighbours, shape, within
+from coolsd.models.protocols import Dynamic, chain
+from coolsd.settings import MAX_NODES
+from coolsd.trees import NAMED, depths
+
+OWN = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
+
+
+def asked(method: str, **values) -> Settings:
+    return validate(METHODS, prompt="x", method=method, **values)
+
+
+def test_each_method_drafts_as_published_and_as_asked():
+    assert shape(asked("eagle1")) == chain(5) == shape(asked("coolsd", tree="chain"))
+    assert shape(asked("coolsd", draft_length=3)) == chain(3)
+    assert shape(asked("lantern")) == Dynamic() == shape(asked("uniform", tree="dynamic"))
+    assert len(shape(asked("lantern++"))) == len(shape(asked("eagle1", tree="mc_sim_7b_63"))) == 25
+    assert len(shape(asked("lantern++g", tree="naive_extend_57"))) == 57
+    assert shape(asked("eagle1", tree=OWN)) == (-1, -1, 0, 0, 2)
+    for method in ("block", "coolsd-block", "diverse"):
+        assert shape(asked(method, tree="naive_extend_57", draft_length=4)) == chain(4)
+
+
+@pytest.mark.parametrize("tree", [*NAMED, OWN], ids=str)
+def test_a_shape_is_pruned_to_the_levels_left(tree):
+    whole = shape(asked("eagle1", tree=tree))
+    for levels in range(1, depth(whole) + 1):
+        part = within(whole, levels)
+        assert part == whole[: len(part)]
+        assert depth(part) == levels
+        assert len(part) == sum(level <= levels for level in depths(whole)[1:])
+    assert within(Dynamic(), 2) == Dynamic(depth=2)
+    assert within(Dynamic(), 9) == Dynamic()
+
+
+def test_omega_goes_by_depth_and_salvage_never_tightens():
+    every = omega(asked("coolsd", tree=OWN, siblings="every", delta=1.1))
+    assert len(every) == 3
+    assert float(every.min()) < 1
+    assert omega(asked("coolsd", tree=OWN, delta=1.1)).tolist() == every.clamp(min=1).tolist()
+    branch = [[0], [0, 0], [0, 0, 0]]
+    assert omega(asked("coolsd", tree=branch, delta=1.1)).tolist() == every.tolist()
+    assert len(omega(asked("lantern"))) == len(omega(asked("diverse"))) == len(omega(asked("ar"))) == 0
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_neighbours_are_the_nearest_codes(normalised):
+    codes = torch.randn(1500, 4, generator=torch.Generator().manual_seed(0))
+    table = neighbours(codes, normalised)
+    assert table.shape == (1500, 1001)
+    assert table is neighbours(codes, normalised)
+    vectors = codes.double()
+    if normalised:
+        vectors = vectors / vectors.norm(dim=-1, keepdim=True)
+    for code in (0, 1023, 1024, 1499):
+        distance = (vectors - vectors[code]).norm(dim=-1)
+        distance[code] = torch.inf
+        assert code not in table[code].tolist()
+        torch.testing.assert_close(distance[table[code]], distance.sort().values[:1001], rtol=1e-4, atol=1e-5)
+
+
+def test_a_codes_twin_is_its_neighbour():
+    assert neighbours(torch.tensor([[1.0], [1.0], [3.5], [3.0]]))[:, 0].tolist() == [1, 0, 3, 2]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "oak",
+        "",
+        "[",
+        "[" * 9000,
+        "[[1]]",
+        "[[0], [0]]",
+        [[0], [0, 1]],
+        [],
+        "[]",
+        5,
+        None,
+        [["0"]],
+        {"a": 1},
+        [[0]] * 2,
+        [[i] for i in range(65)],
+    ],
+    ids=lambda tree: str(tree)[:12],
+)
+def test_what_is_not_a_tree_is_refused(tree):
+    with pytest.raises(SettingsError, match="tree") as refusal:
+        asked("eagle1", tree=tree)
+    assert refusal.value.field == "tree"
+
+
+def test_the_deepest_and_the_widest_tree_pass():
+    assert depth(shape(asked("eagle1", tree=[[0] * i for i in range(1, 17)]))) == 16
+    with pytest.raises(SettingsError, match="levels"):
+        asked("eagle1", tree=[[0] * i for i in range(1, 18)])
+    assert len(shape(asked("eagle1", tree=[[i] for i in range(MAX_NODES)]))) == MAX_NODES
+    with pytest.raises(SettingsError, match="nodes"):
+        asked("eagle1", tree=[[i] for i in range(MAX_NODES + 1)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("siblings", "some"), ("distance", 3), ("weight", 1.1), ("neighbours", 0), ("neighbours", 1001), ("budget", 1.5), ("cap", 1.0)],
+)
+def test_new_settings_are_checked(name, value):
+    with pytest.raises(SettingsError) as refusal:
+        asked("coolsd", **{name: value})
+    assert refusal.value.field == name
+
+
+def test_settings_survive_json_and_old_runs_load():
+    pair = ToyPair(Toy.make(3, seed=5))
+    run = generate(pair, "x", "coolsd", tree=OWN, seed=4)
+    assert Run.from_json(run.to_json()).settings == run.settings
+    assert generate(pair, **run.settings.to_dict()).tokens == run.tokens
+    old = json.loads(run.to_json())
+    for name in ("tree", "siblings", "weight", "neighbours", "distance", "budget", "cap"):
+        del old["settings"][name]
+    assert Run.from_json(json.dumps(old)).settings == asked("coolsd", seed=4)
+
+
+def test_the_command_line_takes_them_all():
+    line = ["generate", "x", "--method", "lantern++", "--tree", json.dumps(OWN), "--neighbours", "auto", "--distance", "normalised"]
+    args = build_parser().parse_args([*line, "--cap", "3", "--budget", "0.2", "--weight", "0.5", "--siblings", "every"])
+    settings = validate(METHODS, **chosen_settings(args))
+    assert (settings.cap, settings.neighbours, settings.distance, settings.siblings) == (3.0, None, "normalised", "every")
+    assert shape(settings) == (-1, -1, 0, 0, 2)
+
+
+def test_weight_one_and_a_cap_on_nothing_are_lossless():
+    """The settings reach the rule: at their lossless ends these methods spend no bias, elsewhere they do."""
+
+    def bias(method: str, **values) -> float:
+        return generate(ToyPair(Toy.make(3, seed=5), (8, 8)), "x", method, **values).stats.bias_spent
+
+    assert bias("diverse", weight=1.0) == pytest.approx(0, abs=1e-5)
+    assert bias("diverse", weight=0.2) > 1
+    assert bias("lantern", budget=0.0) == pytest.approx(0, abs=1e-5)
+    assert bias("lantern", budget=0.5) > 1
+    assert bias("lantern++", cap=5.0) > bias("lantern++", cap=1.01)
+    assert bias("coolsd", tree=OWN, siblings="every") > bias("coolsd", tree=OWN)
