@@ -52,7 +52,7 @@ class Entry:
 
 
 META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
-XL_PARTS = {"vq": Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)}
+XL_VQ = Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
 T5 = Part("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
 
 
@@ -60,8 +60,8 @@ def _xl(stage: int, size: int, drafter: str) -> Entry:
     config = LlamaGenConfig(grid=size // 16)
     parts = (
         Part("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
-        Part("drafter", drafter, ("config.json", "pytorch_model.bin"), 0.18, optional=True),
-        XL_PARTS["vq"],
+        Part("drafter", drafter, ("config.json", "*model.*"), 0.18, optional=True),
+        XL_VQ,
         T5,
     )
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.16 if stage == 1 else 0.45}

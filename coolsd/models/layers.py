@@ -24,7 +24,7 @@ class RMSNorm(nn.Module):
 
 
 def rope_table(zero_rows: int, grid: int, head_dim: int, base: float = 10000.0, slack: int = 0) -> Tensor:
-    """Rotations of LlamaGen's 2-D RoPE, complex64 (zero_rows + grid² + slack, head_dim / 2).
+    """Rotations of LlamaGen's 2-D RoPE as (cos, sin), float32 (zero_rows + grid² + slack, head_dim / 2, 2).
 
     The first half of a head's pairs turns by the row of the cell, the second by its column. Condition rows are *zero*, not the
     identity: they erase q and k, so that every image query looks at all condition values alike. `slack` zero rows follow the last

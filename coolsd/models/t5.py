@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote_plus
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -149,7 +150,7 @@ def load_t5(folder: Path, length: int, width: int, device: str) -> T5Text:
     tokenizer = Tokenizer.from_file(str(first_file(folder, ("tokenizer.json",))))
     try:
         encoder, info = T5EncoderModel.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise LoadError(f"text encoder: {folder} cannot be read ({str(error).splitlines()[0]}).") from error
     if info["missing_keys"] or info["mismatched_keys"]:
         wrong = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
