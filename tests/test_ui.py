@@ -56,7 +56,7 @@ def views(made, **changes):
 
 def test_defaults_are_the_projects():
     ask = asked()
-    assert ask.relaxed == Settings(prompt=controls.DEFAULTS["prompt"])
+    assert ask.relaxed == Settings(prompt=controls.DEFAULTS["prompt"], top_k=controls.DEFAULTS["top_k"])
     assert ask.reference == replace(ask.relaxed, method="eagle1")
 
 
@@ -384,7 +384,7 @@ def test_generate_refuses_bad_input_with_advice(api, change, told):
 
 
 def test_not_a_number_over_http_gets_advice(api):
-    values = '"lake","coolsd",NaN,0.7,null,false,5,1.0,0,1.0,4.0,0,null'
+    values = '"lake","coolsd",NaN,0.7,null,false,5,"auto","salvage",0.8,null,"raw",0.1,2.0,1.0,0,1.0,4.0,0,null'
     address = f"{api.src}gradio_api/call/generate"
     joined = httpx.post(address, content=f'{{"data":[{values}]}}', headers={"content-type": "application/json"})
     answer = httpx.get(f"{address}/{joined.json()['event_id']}", timeout=20).text
