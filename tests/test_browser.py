@@ -13,6 +13,7 @@ import coolsd
 from coolsd import exports
 from coolsd.settings import Settings
 from coolsd.trace import Run
+from coolsd.ui import controls
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -37,7 +38,7 @@ def browser():
 def address(tmp_path_factory):
     """A page whose rounds take long enough to be seen, with a recorded comparison."""
     folder = tmp_path_factory.mktemp("runs")
-    made = engine(slow_stream(0.09))
+    made = engine(slow_stream(0.2))
     runs = [coolsd.generate(made.load("meadow"), "a lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
     with served(made, folder) as demo:
@@ -115,7 +116,7 @@ def test_from_generate_to_downloads_on_one_plotly_node(page):
         page.locator("a[data-json]").click()
     bundle = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
     run = Run.from_json(json.dumps(bundle["relaxed"]))
-    assert run.settings == Settings(prompt=MARKUP)
+    assert run.settings == Settings(prompt=MARKUP, top_k=controls.DEFAULTS["top_k"])
     with page.expect_download() as download:
         page.locator(".lane.b a[data-png]").click()
     from PIL import Image
