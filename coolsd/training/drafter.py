@@ -16,8 +16,8 @@ from torch import Tensor
 from ..models.eagle import Eagle
 from ..models.llamagen import LlamaGen, prefix_mask
 from ..sampling import guide
-from .loop import Progress, Trapezoid, load_checkpoint, save_checkpoint
-from .muon import optimizers, prepare
+from .loop import fit, restore
+from .muon import optimizers
 from .tokens import Batch
 
 
@@ -91,28 +91,13 @@ def train_drafter(drafter: Eagle, target: LlamaGen, batches: Iterator[Batch], re
     torch.manual_seed(recipe.seed)
     target.eval().requires_grad_(False)
     target_rope, rope = target.rope(), drafter.rope()
-    matrices = [p for m in (drafter.fc, drafter.layers) for p in m.parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in drafter.parameters() if id(p) not in chosen]
-    optims = optimizers(matrices, rest, recipe.muon, recipe.adam, recipe.weight_decay)
-    schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
-    step = 0
-    if state := load_checkpoint(checkpoint):
-        drafter.load_state_dict(state["drafter"])
-        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
-            optim.load_state_dict(saved)
-        step = state["step"]
-    progress = Progress("drafter", recipe.steps, start=step)
-    while step < recipe.steps:
-        prepare(optims, schedule(step))
+    optims = optimizers(drafter, (drafter.fc, drafter.layers), recipe.muon, recipe.adam, recipe.weight_decay)
+    start = restore(checkpoint, "drafter", drafter, optims)
+
+    def loss_of(step: int) -> Tensor:
         batch = next(batches)
         with torch.autocast(rope.device.type, torch.bfloat16):
             hidden = target_features(target, batch, target_rope)
-            loss = drafter_loss(drafter, target, hidden, batch.tokens, rope, recipe, own=step > recipe.steps // 4)
-        loss.backward()
-        for optim, _ in optims:
-            optim.step()
-        progress.update(step, loss.item())
-        step += 1
-        if step % recipe.every == 0 or step == recipe.steps:
-            save_checkpoint(checkpoint, drafter=drafter.state_dict(), optimizers=[o.state_dict() for o, _ in optims], step=step)
+            return drafter_loss(drafter, target, hidden, batch.tokens, rope, recipe, own=step > recipe.steps // 4)
+
+    fit("drafter", drafter, optims, recipe, checkpoint, start, loss_of)

@@ -6,12 +6,16 @@ Knows nothing of what is trained.
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
+
+from .muon import Rated, prepare
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,48 @@ class Progress:
         eta = timedelta(seconds=round(left))
         line = f"{self.name} {step + 1}/{self.steps} loss {self.smooth:.4f} eta {eta} {note}"
         print(f"\r{line}" if live else line, end="" if live and step + 1 < self.steps else "\n", file=sys.stderr, flush=True)
+
+
+class Recipe(Protocol):
+    """The settings of a run that `fit` looks at."""
+
+    steps: int
+    warmup: int
+    decay: float  # share of the steps
+    every: int  # steps between checkpoints
+
+
+def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[Rated]) -> int:
+    """Continue from the checkpoint when there is one; returns the step to go on with."""
+    state = load_checkpoint(checkpoint)
+    if state is None:
+        return 0
+    module.load_state_dict(state[name])
+    for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
+        optim.load_state_dict(saved)
+    return state["step"]
+
+
+def fit(
+    name: str,
+    module: nn.Module,
+    optims: list[Rated],
+    recipe: Recipe,
+    checkpoint: Path,
+    start: int,
+    loss_of: Callable[[int], Tensor],
+    note: Callable[[], str] = str,
+) -> None:
+    """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often."""
+    schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
+    progress = Progress(name, recipe.steps, start=start)
+    for step in range(start, recipe.steps):
+        prepare(optims, schedule(step))
+        loss = loss_of(step)
+        loss.backward()
+        for optim, _ in optims:
+            optim.step()
+        due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
+        progress.update(step, loss.item(), note() if due else "")
+        if due:
+            save_checkpoint(checkpoint, **{name: module.state_dict()}, optimizers=[o.state_dict() for o, _ in optims], step=step + 1)

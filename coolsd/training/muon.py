@@ -7,7 +7,7 @@ copies them first and is otherwise the same rule.
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic of the Newton-Schulz step (Jordan et al.)
 STEPS = 5
@@ -44,17 +44,21 @@ class Muon(torch.optim.Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)
 
 
-def optimizers(
-    matrices: list[Tensor], rest: list[Tensor], muon: float, adam: float, weight_decay: float
-) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Muon for hidden matrices and AdamW for everything else (embeddings, heads, norms, biases), each with its full rate."""
+Rated = tuple[torch.optim.Optimizer, float]  # an optimizer with its full rate
+
+
+def optimizers(module: nn.Module, hidden: Iterable[nn.Module], muon: float, adam: float, weight_decay: float) -> list[Rated]:
+    """Muon for the matrices of the `hidden` parts of a module, AdamW for all else of it (embeddings, heads, norms, biases)."""
+    matrices = [p for part in hidden for p in part.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in module.parameters() if id(p) not in chosen]
     return [
         (Muon(matrices, lr=muon, weight_decay=weight_decay), muon),
         (torch.optim.AdamW(rest, lr=adam, betas=(0.9, 0.95), weight_decay=0.0), adam),
     ]
 
 
-def prepare(optims: list[tuple[torch.optim.Optimizer, float]], factor: float) -> None:
+def prepare(optims: list[Rated], factor: float) -> None:
     """Before a step: clear the gradients and set every rate to its full value times `factor`."""
     for optim, rate in optims:
         optim.zero_grad(set_to_none=True)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..models.llamagen import LlamaGen, LlamaGenConfig
-from .loop import Progress, Trapezoid, load_checkpoint, save_checkpoint
-from .muon import optimizers, prepare
+from .loop import fit, restore
+from .muon import optimizers
 from .tokens import Batch, TokenData
 
 FOURIER = 120  # random Fourier features of a code vector beside the vector itself
@@ -126,31 +126,15 @@ def train_target(
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
     rope = trainee.model.rope()
-    matrices = [p for p in trainee.model.layers.parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in trainee.parameters() if id(p) not in chosen]
-    optims = optimizers(matrices, rest, recipe.muon, recipe.adam, recipe.weight_decay)
-    schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
-    step = 0
-    if state := load_checkpoint(checkpoint):
-        trainee.load_state_dict(state["trainee"])
-        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
-            optim.load_state_dict(saved)
-        step = state["step"]
+    optims = optimizers(trainee, (trainee.model.layers,), recipe.muon, recipe.adam, recipe.weight_decay)
+    start = restore(checkpoint, "trainee", trainee, optims)
     if compiled:
         trainee.compile()
-    batches = train.batches(recipe.batch, seed=recipe.seed + step, drop=recipe.drop_caption)
-    progress = Progress("target", recipe.steps, start=step)
+    batches = train.batches(recipe.batch, seed=recipe.seed + start, drop=recipe.drop_caption)
     trainee.train()
-    while step < recipe.steps:
-        prepare(optims, schedule(step))
+
+    def loss_of(_: int) -> Tensor:
         with torch.autocast(rope.device.type, torch.bfloat16):
-            loss = trainee(next(batches), rope, recipe.dropout)
-        loss.backward()
-        for optim, _ in optims:
-            optim.step()
-        progress.update(step, loss.item())
-        step += 1
-        if step % recipe.every == 0 or step == recipe.steps:
-            progress.update(step - 1, loss.item(), f"valid {validation_loss(trainee, valid, rope):.4f}")
-            save_checkpoint(checkpoint, trainee=trainee.state_dict(), optimizers=[o.state_dict() for o, _ in optims], step=step)
+            return trainee(next(batches), rope, recipe.dropout)
+
+    fit("trainee", trainee, optims, recipe, checkpoint, start, loss_of, lambda: f"valid {validation_loss(trainee, valid, rope):.4f}")
