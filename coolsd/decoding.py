@@ -9,7 +9,7 @@ that some sibling is accepted, given the siblings; `cost` is what the whole leve
 """
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -21,12 +21,32 @@ from .models.protocols import Draft, Pair
 from .sampling import draw, to_probs
 from .settings import Settings, SettingsError
 from .trace import Round
-from .trees import TreeVerdict
+from .trees import TreeVerdict, ranks
 from .verification import Verdict
 
 
+class MemoryFull(ValueError):
+    """Decoding needed more memory than the device has."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Logits to the rows of a run. Runs that ask for the same rows have equal ones, so that recordings serve the next picture too."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(..., V) to (..., V)."""
+        return to_probs(logits, self.temperature, self.top_k, self.top_p)
+
+
 class Laps:
-    """Seconds since the last lap, by name; every moment of a round falls in exactly one."""
+    """Seconds since the last lap, by name; every moment of a round falls in exactly one.
+
+    A GPU works behind the host's back: what drafting and the target only launch there is waited for, and counted, in `verify`.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("draft", "target", "verify", "other"), 0.0)
@@ -77,6 +97,7 @@ def _round(
         draft_calls=0 if draft is None else draft.calls,
         **{f"{name}_seconds": value for name, value in laps.seconds.items()},
         top=top,
+        ranks=() if draft is None or verdict is None else ranks(draft.parents, verdict.path),
     )
 
 
@@ -88,13 +109,28 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
 
     Raises:
         SettingsError: the method drafts and the pair has no drafter.
+        MemoryFull: the device has no memory left; what the picture took has been freed.
     """
+    full = False
+    try:
+        yield from _rounds(pair, settings, inspect)
+    except torch.OutOfMemoryError:
+        full = True
+    if full:  # not above, where the error still holds on to the frames with all their tensors
+        pair.free()
+        raise MemoryFull(
+            f"{pair.name} ran out of memory while decoding; what the picture took was freed. Close what else uses the GPU, or choose a "
+            "smaller tree or target."
+        )
+
+
+def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
     method = METHODS[settings.method]
     total = pair.grid[0] * pair.grid[1]
     total = min(total, settings.max_tokens or total)
     drafts = method.schedule is not None
     offered = shape(settings)
-    rows = partial(to_probs, temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
+    rows = Rows(settings.temperature, settings.top_k, settings.top_p)
     generator = torch.Generator().manual_seed(settings.seed)
     with torch.inference_mode():
         laps = Laps()
@@ -131,7 +167,7 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
             else:
                 verdict = verify(p, draft, generator)
                 path = [0, *(node + 1 for node in verdict.path)]
-                drafted = draft.tokens.tolist()
+                drafted = getattr(verdict, "drafted", None) or draft.tokens.tolist()
                 tokens = [*(drafted[node] for node in verdict.path), verdict.token]
                 observed = feed.new_tensor(tokens)
             laps.lap("verify")

@@ -79,15 +79,20 @@ def recorded(folder: Path = RECORDED) -> Comparison | None:
 
 
 def png(image: Image.Image, run: Run) -> bytes:
-    """PNG with the run's settings as text chunks: one a setting, and all of them as JSON under `coolsd`."""
+    """PNG with the run's settings as text chunks: one a setting, and all of them as JSON under `coolsd`.
+
+    A run that did not fill its grid says so under `stopped`, and its picture is transparent where no token came.
+    """
     settings = run.settings.to_dict()
     info = PngInfo()
     info.add_text("Software", "COOL-SD")
     info.add_text("coolsd", json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment}))
+    if not run.complete:
+        info.add_text("stopped", _share(run))
     for name, value in settings.items():
         info.add_text(name, "auto" if name == "mu" and value is None else str(value))
     buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "PNG", pnginfo=info)
+    image.convert("RGB" if run.complete else "RGBA").save(buffer, "PNG", pnginfo=info)
     return buffer.getvalue()
 
 
@@ -104,6 +109,11 @@ def preview(image: Image.Image) -> str:
 
 
 def file_stem(run: Run) -> str:
-    """A file name that says what the picture is."""
+    """A file name that says what the picture is, and how far it came where it was stopped."""
     words = re.sub(r"[^a-z0-9]+", "-", run.settings.prompt.lower()).strip("-")[:40].strip("-") or "picture"
-    return f"{words}-{run.settings.method}-seed{run.settings.seed}"
+    stem = f"{words}-{run.settings.method}-seed{run.settings.seed}"
+    return stem if run.complete else f"{stem}-stopped-{_share(run).replace(' ', '-')}"
+
+
+def _share(run: Run) -> str:
+    return f"{len(run.tokens)} of {run.grid[0] * run.grid[1]}"

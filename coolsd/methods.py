@@ -115,8 +115,8 @@ def _by(rule: Rule, salvage: bool = False) -> Verify:
     return run
 
 
-def _relaxed(settings: Settings, _: Pair) -> Verify:
-    return _by(Relaxed(omega(settings)), _salvages(settings))
+def _relaxed(settings: Settings, pair: Pair) -> Verify:
+    return _by(Relaxed(omega(settings).to(pair.codebook.device)), _salvages(settings))
 
 
 def _block(settings: Settings, _: Pair) -> Verify:

@@ -52,7 +52,15 @@ class Rule(ABC):
         return (self.kept_mass(p, q, position) - p).clamp(min=0).sum(-1)
 
 
-class Relaxed(Rule):
+class Pointwise(Rule):
+    """A rule whose kept mass of a token depends on that token's p and q alone."""
+
+    def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        index = token[..., None]
+        return self.kept_mass(p.gather(-1, index), q.gather(-1, index), position).squeeze(-1)
+
+
+class Relaxed(Pointwise):
     """f = min(1, ω_i p/q), so K = min(q, ω_i p) (COOL-SD, arXiv 2601.09212); ω = 1 is vanilla speculative decoding.
 
     A token of target probability 0 is never kept, and the emitted law never exceeds max(1, ω) p. For ω >= 1 the residual is the
@@ -68,19 +76,15 @@ class Relaxed(Rule):
     def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
         return torch.minimum(q, self.schedule.to(p.device)[position].unsqueeze(-1) * p)
 
-    def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
-        index = token[..., None]
-        return self.kept_mass(p.gather(-1, index), q.gather(-1, index), position).squeeze(-1)
 
-
-class Lossless(Rule):
+class Lossless(Pointwise):
     """K = min(q, p): vanilla speculative sampling (arXiv 2211.17192), at any position."""
 
     def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
         return torch.minimum(q, p)
 
 
-class Diverse(Rule):
+class Diverse(Pointwise):
     """K = min(q, w p + (1 - w) q): the emitted law is w p + (1 - w) q (DIVERSED, arXiv 2604.07622; transformers' ensemble weight).
 
     That law is the purpose, so unlike the other rules this one emits tokens outside the target's support. It costs (1 - w) TV(p, q).
@@ -103,8 +107,9 @@ class Lantern(Rule):
     probability 0 can be accepted on its neighbours' account, as published.
 
     Residual, `optimal=False`: what LANTERN's released code does for LlamaGen: if anything was borrowed, q is set to 0 on the k + 1
-    nearest codes of the rejected token (one more than can be borrowed), then Norm([p - q]_+). `optimal=True`: G*. As f is never below
-    the lossless one, G* is then the vanilla residual Norm([p - q]_+).
+    nearest codes of the rejected token (one more than can be borrowed), then Norm([p - q]_+). Where q is one-hot, as in the dynamic
+    tree, whose tokens are ranked and not drawn, p is set to 0 there instead. `optimal=True`: G*. As f is never below the lossless one,
+    G* is then the vanilla residual Norm([p - q]_+).
 
     Args:
         neighbours: (V, >= k) codes by distance, nearest first, self excluded; of any integer type, on the device of the rows.
@@ -158,5 +163,7 @@ class Lantern(Rule):
             flat_p, flat_token = p.reshape(-1, p.shape[-1]), token.reshape(-1)
             row = torch.arange(len(flat_token), device=p.device)
             borrowed = flat_p[row, self.nearest[flat_token, 0]] <= self._limit(flat_p, row, flat_token)
-            q = torch.where(borrowed.view(token.shape)[..., None], q.scatter(-1, self.nearest[token], 0.0), q)
+            near = torch.zeros_like(p).scatter(-1, self.nearest[token], 1.0).bool() & borrowed.view(token.shape)[..., None]
+            ranked = q.amax(-1, keepdim=True) >= 1
+            return norm_residual(p.masked_fill(near & ranked, 0.0) - q.masked_fill(near & ~ranked, 0.0), p)
         return norm_residual(p - q, p)

@@ -60,35 +60,44 @@ def uniforms(shape: tuple[int, ...], generator: torch.Generator, device: torch.d
     return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device, non_blocking=True)
 
 
-def draw(probs: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row by inverting the cumulative sum: one uniform number a row, no host synchronisation.
+def pick(probs: Tensor, uniform: Tensor) -> Tensor:
+    """One token a row by inverting the cumulative sum; no host synchronisation.
 
     Args:
         probs: (..., V) non-negative, some entry of every row positive; rows need not sum to 1.
-        generator: on the CPU or on the device of `probs`.
+        uniform: (...) float64 in [0, 1), a number a row.
 
     Returns:
-        (...) int64. A token of probability 0 is never drawn.
+        (...) int64. A token of probability 0 is never picked.
     """
     # Zero entries are masked out of the cumulative sum: a parallel scan may round neighbouring sums apart.
     cumulative = probs.cumsum(-1, dtype=torch.float64) * (probs > 0)
-    uniform = uniforms((*probs.shape[:-1], 1), generator, probs.device)
-    return (cumulative > uniform * cumulative.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
+    return (cumulative > uniform[..., None] * cumulative.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
 
 
-def draw_distinct(probs: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def pick_distinct(probs: Tensor, uniform: Tensor) -> Tensor:
     """Tokens drawn one after another without replacement: the siblings of a tree node, in draw order.
 
     Args:
-        probs: (..., V) as for `draw`.
-        count: draws, one uniform number each. A row with fewer tokens to give ends in tokens of probability 0 or drawn before, which no
-            verification accepts.
+        probs: (..., V) as for `pick`.
+        uniform: (count, ...) float64, a number a draw and row. A row with fewer tokens to give ends in tokens of probability 0 or drawn
+            before, which no verification accepts.
 
     Returns:
         (..., count) int64.
     """
     rest, tokens = probs, []
-    for _ in range(count):
-        tokens.append(draw(rest, generator))
+    for number in uniform:
+        tokens.append(pick(rest, number))
         rest = rest.scatter(-1, tokens[-1][..., None], 0.0)
     return torch.stack(tokens, -1)
+
+
+def draw(probs: Tensor, generator: torch.Generator) -> Tensor:
+    """`pick` with numbers from a generator, on the CPU or on the device of `probs`."""
+    return pick(probs, uniforms(tuple(probs.shape[:-1]), generator, probs.device))
+
+
+def draw_distinct(probs: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` tokens a row by `pick_distinct`, with numbers from a generator."""
+    return pick_distinct(probs, uniforms((count, *probs.shape[:-1]), generator, probs.device))

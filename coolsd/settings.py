@@ -14,7 +14,7 @@ from .trees import NAMED, depths, from_paths
 
 MAX_PROMPT = 1000  # characters
 MAX_DRAFT_LENGTH = 16
-MAX_NODES = 64  # of a tree: what the targets' caches have room for behind the last cell
+MAX_NODES = 64  # of a tree: the targets' and drafters' caches have room for so many entries behind the last cell
 MAX_SEED = 2**32 - 1
 
 
@@ -85,7 +85,8 @@ def _number(name: str, value: Any) -> float | int | None:
     if value is None:
         if name in OPTIONAL:
             return None
-        raise SettingsError(name, f"{label[0].upper()}{label[1:]} is empty. {allowed}")
+        first = label[0].upper() if label[0].isascii() else label[0]
+        raise SettingsError(name, f"{first}{label[1:]} is empty. {allowed}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(name, f"{value!r} is not a number. {allowed}")
     if not math.isfinite(value) or not low <= value <= high:

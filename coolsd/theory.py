@@ -13,6 +13,8 @@ from torch import Tensor
 from .rules import Rule
 from .verification import block_kept
 
+RESIDUALS = 256  # held at once, of a rule that has one for each rejected token
+
 # ---- one step
 
 
@@ -26,9 +28,11 @@ def _rejected(p: Tensor, q: Tensor, kept: Tensor, rule: Rule, position: int) -> 
     rejected = (q - kept).clamp(min=0)
     if not rule.residual_depends_on_token:
         return rejected.sum() * rule.residual(p, q, position, 0)
-    token = rejected.nonzero().squeeze(-1)
-    rows = (len(token), len(p))
-    return rejected[token] @ rule.residual(p.expand(rows), q.expand(rows), position, token)
+    mass = torch.zeros_like(p)
+    for token in rejected.nonzero().squeeze(-1).split(RESIDUALS):
+        rows = (len(token), len(p))
+        mass += rejected[token] @ rule.residual(p.expand(rows), q.expand(rows), position, token)
+    return mass
 
 
 def step_law(p: Tensor, q: Tensor, rule: Rule, position: int) -> Tensor:

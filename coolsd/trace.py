@@ -38,6 +38,7 @@ class Round:
     verify_seconds: float
     other_seconds: float
     top: tuple[dict[str, Any], ...] | None = None  # heads of the p and q rows, on request
+    ranks: tuple[int, ...] = ()  # of each accepted token among its siblings, in draw order; 0 all along in a chain
 
     @property
     def accepted(self) -> int:
@@ -140,6 +141,7 @@ class Run:
             "settings": self.settings.to_dict(),
             "grid": list(self.grid),
             "omega": list(self.omega),
+            "complete": self.complete,
             "environment": self.environment,
             "stats": asdict(self.stats),
             "rounds": [asdict(r) for r in self.rounds],

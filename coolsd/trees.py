@@ -99,6 +99,11 @@ def children(parents: Parents) -> list[list[int]]:
     return below
 
 
+def ranks(parents: Parents, path: Sequence[int]) -> tuple[int, ...]:
+    """Place of each node of a path from the root among its siblings, in draw order."""
+    return tuple(node - parents.index(parents[node]) for node in path)
+
+
 def depths(parents: Parents) -> list[int]:
     """Tokens between the last committed one and each row: 0 for the root, 1 for its children."""
     depth = [0]
@@ -176,24 +181,25 @@ def _node(p: Tensor, rows: list[Tensor], tokens: Tensor, rule: Rule, depth: int,
     step = Lossless() if salvage else rule
     position = torch.tensor([depth], device=p.device)
     p = p.double() / p.double().sum()
-    residual, reach = p, 1.0
-    accept, ratio, cost = [], [], 0.0
+    residual, reach, cost = p, p.new_ones(1), p.new_zeros(1)
+    accept, ratio = [], []
     for k, row in enumerate(rows):
         token = tokens[k : k + 1]
         q = _without(row, tokens[:k])
-        f = float(step.accept_prob(residual[None], q[None], position, token))
-        accept.append(f)
-        ratio.append(f if salvage else float(Lossless().accept_prob(residual[None], q[None], position, token)))
+        accept.append(step.accept_prob(residual[None], q[None], position, token))
+        ratio.append(accept[k] if salvage else Lossless().accept_prob(residual[None], q[None], position, token))
         if not salvage:
-            cost += reach * float(step.cost(residual, q, depth))
-        reach *= 1.0 - f
+            cost = cost + reach * step.cost(residual, q, depth)
+        reach = reach * (1.0 - accept[k])
         residual = step.residual(residual, q, depth, tokens[k])
-    salvaged = 0.0
-    if salvage and ratio[0] < 1:
-        relaxed = float(rule.accept_prob(p[None], _without(rows[0], tokens[:0])[None], position, tokens[:1]))
-        salvaged = max(0.0, relaxed - ratio[0]) / (1.0 - ratio[0])
+    salvaged = torch.zeros_like(cost)
+    if salvage:
+        relaxed = rule.accept_prob(p[None], _without(rows[0], tokens[:0])[None], position, tokens[:1])
+        salvaged = torch.where(ratio[0] < 1, (relaxed - ratio[0]).clamp(min=0) / (1.0 - ratio[0]), 0.0)
         cost = reach * salvaged
-    return _Node(accept, ratio, residual, salvaged, cost)
+    # One transfer a node, however many siblings it has.
+    *shares, salvaged, cost = torch.cat([*accept, *ratio, salvaged, cost]).tolist()
+    return _Node(shares[: len(rows)], shares[len(rows) :], residual, salvaged, cost)
 
 
 def verify_tree(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, norm_residual
-from .sampling import draw, uniforms
+from .sampling import draw, pick, uniforms
 
 __all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
 
@@ -20,7 +20,7 @@ CAP_STEPS = 50  # Newton steps towards the capped ω; about five are taken
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verification decided. Per-position tensors are in draft order, on the device of p."""
+    """What verification decided. Per-position tensors are in draft order."""
 
     accepted: int  # drafted tokens accepted
     token: int  # the token that follows them
@@ -28,6 +28,7 @@ class Verdict:
     accept_prob: Tensor  # (examined,) acceptance probability of the drafted token
     cost: Tensor  # (examined,) total variation spent, Σ_x [K - p]_+; 0 when lossless
     relaxed: Tensor  # (accepted,) bool: with the same uniform number the lossless rule would have rejected
+    drafted: tuple[int, ...] | None = None  # the drafted tokens, where they came with what the host waited for
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -59,22 +60,30 @@ def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Gen
     """
     _check(p, q, draft)
     length = len(draft)
-    uniform = uniforms((length,), generator, p.device)
+    uniform = uniforms((length + 1,), generator, p.device)
+    if length == 0:
+        return Verdict(0, int(pick(p[0], uniform[0])), "bonus", p.new_zeros(0), p.new_zeros(0), p.new_zeros(0, dtype=torch.bool))
     position = torch.arange(length, device=p.device)
-    rows = p[:length]
+    rows, index = p[:length], draft[:, None]
     accept_prob = rule.accept_prob(rows, q, position, draft)
-    accepted = int((uniform < accept_prob).int().cumprod(0).sum())
-    examined = min(accepted + 1, length)
-    index = draft[:accepted, None]
-    lossless = (p[:accepted].gather(-1, index) / q[:accepted].gather(-1, index)).squeeze(-1)
-    law = p[length] if accepted == length else rule.residual(p[accepted], q[accepted], accepted, draft[accepted])
+    lossless = (rows.gather(-1, index) / q.gather(-1, index)).squeeze(-1)
+    accepted = (uniform[:length] < accept_prob).cumprod(0).sum()
+    # The row after the last token accepted is looked up on the device: the host waits once, for everything it has to know, as one
+    # tensor. Ids are whole numbers that float32 holds.
+    last = accepted.clamp(max=length - 1)[None]
+    residual = rule.residual(rows.index_select(0, last), q.index_select(0, last), last, draft.index_select(0, last))[0]
+    token = pick(torch.where(accepted == length, p[length], residual), uniform[length])
+    known = torch.cat([accept_prob, rule.cost(rows, q, position), uniform[:length] >= lossless, torch.stack([accepted, token]), draft])
+    accept_prob, cost, relaxed, (count, token), tokens = (part.tolist() for part in known.cpu().split([length] * 3 + [2, length]))
+    accepted, examined = int(count), min(int(count) + 1, length)
     return Verdict(
         accepted=accepted,
-        token=int(draw(law, generator)),
+        token=int(token),
         kind="bonus" if accepted == length else "recovered",
-        accept_prob=accept_prob[:examined],
-        cost=rule.cost(p[:examined], q[:examined], position[:examined]) if examined else p.new_zeros(0),
-        relaxed=uniform[:accepted] >= lossless,
+        accept_prob=p.new_tensor(accept_prob[:examined], device="cpu"),
+        cost=p.new_tensor(cost[:examined], device="cpu"),
+        relaxed=torch.tensor(relaxed[:accepted]).bool(),
+        drafted=tuple(map(int, tokens)),
     )
 
 

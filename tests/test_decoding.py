@@ -10,6 +10,7 @@ from tables import Toy, chi_square
 from toy import ToyPair
 
 from coolsd import METHODS, SettingsError, generate, stream
+from coolsd.decoding import MemoryFull
 
 V = 3
 TOY = Toy.make(V, seed=5)
@@ -143,6 +144,22 @@ def test_close_between_rounds_frees_the_sessions():
     rounds.close()
     gc.collect()
     assert target() is None
+
+
+def test_a_full_memory_is_a_readable_error_and_frees_the_sessions(monkeypatch):
+    pair, freed = ToyPair(TOY), []
+    monkeypatch.setattr(pair, "free", lambda: freed.append(target()))
+    rounds = stream(pair, "x", "coolsd")
+    next(rounds)
+    target = weakref.ref(pair.target)
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    pair.target.extend, pair.target = full, None
+    with pytest.raises(MemoryFull, match="toy ran out of memory while decoding; what the picture took was freed"):
+        next(rounds)
+    assert freed == [None]
 
 
 def test_bad_settings_are_refused_before_anything_runs():

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from coolsd.models import eagle
-from coolsd.models.eagle import Eagle, EagleConfig, EagleDrafter
+from coolsd.models.eagle import Eagle, EagleConfig, EagleDrafter, levels
+from coolsd.models.layers import Front
 from coolsd.models.llamagen import LlamaGen
 from coolsd.models.protocols import Dynamic, chain
 from coolsd.models.target import LlamaGenTarget
@@ -95,8 +96,8 @@ def test_rows_of_a_drafted_tree(tiny, monkeypatch):
     model, head, ref = tiny
     drafter = EagleDrafter(model, head, 7.5, model.rope())
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
-    levels = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
-    monkeypatch.setattr(eagle, "draw_distinct", lambda rows, count, _: next(levels)[:, :count])  # the draws of the original
+    drawn = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
+    monkeypatch.setattr(eagle, "pick_distinct", lambda rows, uniform: next(drawn)[:, : len(uniform)])  # the draws of the original
     tree = shape("mc_sim_7b_63")
     draft = drafter.propose(tree, partial(to_probs, top_k=100), torch.Generator())
     assert draft.parents == tree
@@ -114,9 +115,10 @@ def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     probs = partial(to_probs, top_k=20)
     single = drafter.propose(chain(4), probs, torch.Generator().manual_seed(5))
-    tree = drafter._tree(chain(4), probs, torch.Generator().manual_seed(5))
-    assert single.tokens.tolist() == tree.tokens.tolist()
-    torch.testing.assert_close(single.q, tree.q, **TOLERANCE)
+    plan, uniform = levels(chain(4), torch.device("cpu")), torch.rand(4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    tokens, q = drafter._tree(plan, probs, Front(drafter.cache.committed), drafter.feature, uniform)
+    assert single.tokens.tolist() == tokens.tolist()
+    torch.testing.assert_close(single.q, q, **TOLERANCE)
     assert drafter.cache.committed == 120
     wide = drafter.propose((-1,) * 8, probs, torch.Generator().manual_seed(5))
     assert len(set(wide.tokens.tolist())) == 8
@@ -167,17 +169,18 @@ def test_ranked_trees(tiny):
             paths += [[*paths[row], token] for token in ranked]
 
 
-def test_a_dynamic_tree_keeps_the_most_confident_branches(tiny):
-    """Two levels, small enough to list all that could be kept."""
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_a_dynamic_tree_keeps_the_most_confident_branches(tiny, temperature):
+    """Two levels, small enough to list all that could be kept; confidence is that of the rows tokens would be drawn from."""
     model, head, ref = tiny
     drafter = EagleDrafter(model, head, 3.0, model.rope())
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
-    draft = drafter.propose(Dynamic(depth=2, top_k=3, nodes=6), to_probs, torch.Generator())
-    first = drafter._logits(drafter.feature)[0].softmax(-1).topk(3)
+    draft = drafter.propose(Dynamic(depth=2, top_k=3, nodes=6), partial(to_probs, temperature=temperature), torch.Generator())
+    first = (drafter._logits(drafter.feature)[0] / temperature).softmax(-1).topk(3)
     mass = {(int(token),): float(value) for token, value in zip(first.indices, first.values, strict=True)}
     for token in first.indices:
         feature = model(drafter.feature, token[None, None], drafter.rope[120:121], None, drafter.cache, 120)
-        second = drafter._logits(feature)[0].softmax(-1).topk(3)
+        second = (drafter._logits(feature)[0] / temperature).softmax(-1).topk(3)
         for x, value in zip(second.indices, second.values, strict=True):
             mass[int(token), int(x)] = mass[int(token),] * float(value)
     offered = set()

@@ -8,6 +8,7 @@ import torch
 from coolsd.models.llamagen import LlamaGen, LlamaGenConfig
 from coolsd.models.target import LlamaGenTarget
 from coolsd.models.text import Conditioning
+from coolsd.sampling import guide
 
 DATA = Path(__file__).parent / "data"
 GRIDS = {1: 4, 2: 8}
@@ -59,6 +60,16 @@ def test_prefill_and_cached_decoding(reference, prompt, scale):
         target.keep([0])
         expected = ref[f"{name}_decode_logits"][rows, k]
         torch.testing.assert_close(model.output(step.hidden)[:, 0], expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("prompt", [0, 1])
+def test_everything_in_one_pass_without_a_cache(reference, prompt):
+    model, ref = reference
+    target, tokens = session(model, ref, prompt, 7.5), ref["cfg_tokens"][prompt][:8]
+    hidden, logits = target.forced("", tokens)
+    expected = ref["cfg_decode_logits"][[prompt, prompt + 2], :8]
+    torch.testing.assert_close(model.output(hidden)[:, -8:], expected, **TOLERANCE)
+    torch.testing.assert_close(logits, guide(*expected, 7.5), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("prompt", [0, 1])

@@ -8,13 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from test_vq import NAMES, patterned
+from tiny import check_lesson
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from coolsd import METHODS, generate
 from coolsd.models.chameleon import Chameleon, ChameleonConfig
 from coolsd.models.eagle import Eagle, EagleConfig
 from coolsd.models.families import load_lumina
-from coolsd.models.layers import ancestors, line_table
+from coolsd.models.layers import Front, ancestors, line_table
 from coolsd.models.lumina import Ids, LuminaDrafter, LuminaPrompt, LuminaTarget
 from coolsd.models.protocols import chain
 from coolsd.models.weights import LoadError, fill
@@ -104,12 +105,12 @@ def test_drafter_prefix_and_step(tiny):
     for row, first in ((0, 0), (1, 5)):
         torch.testing.assert_close(keys[row, :, first:], ref["d_k"][row, :, first:], **TOLERANCE)
         torch.testing.assert_close(values[row, :, first:], ref["d_v"][row, :, first:], **TOLERANCE)
-    mask = target.visible(ancestors(chain(12)), 0) | torch.eye(12, dtype=torch.bool)
+    mask = target.visible(ancestors(chain(12))) | torch.eye(12, dtype=torch.bool)
     whole = eagle(ref["d_hidden_in"], ref["d_ids"], target.rope_rows(torch.arange(12)), mask)
     torch.testing.assert_close(whole[1, 5:], ref["d_out"][1, 5:], **TOLERANCE)
     # The reference does not say which token its step takes; exactly one of all fits.
-    nothing = torch.ones(1, 0, dtype=torch.bool)
-    steps = torch.cat([drafter._level(drafter.feature, torch.tensor([i]), nothing, 0)[0] for i in range(CONFIG.vocab)], 1)
+    front = Front(drafter.cache.committed, None, target.pad)
+    steps = torch.cat([drafter._level(front, drafter.feature, torch.tensor([i]), None, 0)[0] for i in range(CONFIG.vocab)], 1)
     assert int(((steps - ref["d_step"]).abs().amax((0, 2)) < 1e-4).sum()) == 1
 
 
@@ -177,11 +178,11 @@ def test_drafting_over_new_lines_is_the_same_in_a_chain_a_tree_and_after_committ
     assert first.tokens.tolist() == again.tokens.tolist()
     torch.testing.assert_close(first.q, again.q, **TOLERANCE)
     # By hand: the new line after the last code, then three codes, then the new line of their row.
-    feature, seen = whole.feature, torch.ones(1, 0, dtype=torch.bool)
+    feature, front = whole.feature, Front(whole.cache.committed, None, whole.target.pad)
     ids = [IDS.line, *(first.tokens[:3] + IDS.first).tolist(), IDS.line, int(first.tokens[3]) + IDS.first]
     rows = []
     for rank, token in enumerate(ids):
-        feature, seen = whole._level(feature, torch.tensor([token]), seen, rank)
+        feature, _ = whole._level(front, feature, torch.tensor([token]), None, rank)
         rows.append(to_probs(whole._logits(feature))[0])
     torch.testing.assert_close(first.q, torch.stack([rows[i] for i in (0, 1, 2, 4, 5)]), **TOLERANCE)
     tree = whole.propose((-1, -1, 0, 1, 2, 3), to_probs, torch.Generator().manual_seed(3))
@@ -252,6 +253,18 @@ def test_shards_and_norms_for_every_head_are_the_same_model(folders, pair, tmp_p
         load_lumina(target, folders / "vq", grid=4, ids=IDS)
 
 
+def test_a_drafter_with_norms_for_every_head_is_the_same(folders, pair, tmp_path):
+    drafter = shutil.copytree(folders / "drafter", tmp_path / "drafter")
+    state = torch.load(drafter / "pytorch_model.bin", weights_only=True)
+    (drafter / "pytorch_model.bin").unlink()
+    save_file(
+        {k: v.repeat_interleave(4, 0) if "_norm." in k and "self_attn" in k else v for k, v in state.items()}, drafter / "model.safetensors"
+    )
+    other = load_lumina(folders / "target", folders / "vq", drafter, grid=4, ids=IDS)
+    assert other.drafter_model.config.norm_rows == 4
+    assert generate(other, "rose", "coolsd", seed=4).tokens == generate(pair, "rose", "coolsd", seed=4).tokens
+
+
 def test_misfits_are_named(folders, tmp_path):
     with pytest.raises(LoadError, match="64 codes, the target was made for 8192"):
         load_lumina(folders / "target", folders / "vq")
@@ -265,18 +278,14 @@ def test_misfits_are_named(folders, tmp_path):
     (drafter / "config.json").write_text(json.dumps(config | {"swin_norm": True}))
     with pytest.raises(LoadError, match="swin_norm"):
         load_lumina(folders / "target", folders / "vq", drafter, grid=4, ids=IDS)
+    (drafter / "config.json").write_text(json.dumps(config))
+    (drafter / "pytorch_model.bin").write_bytes(b"nothing")
+    with pytest.raises(LoadError, match=r"pytorch_model\.bin cannot be read"):
+        load_lumina(folders / "target", folders / "vq", drafter, grid=4, ids=IDS)
     with pytest.raises(LoadError, match=r"no layers\.0\.self_attn\.q_norm"):
         load_lumina(folders / "target", folders / "vq", DATA / "tiny_lantern_drafter", grid=4, ids=IDS)
 
 
-def test_released_names_and_shapes():
-    with torch.device("meta"):
-        model, drafter = (
-            Chameleon(ChameleonConfig()),
-            Eagle(EagleConfig(dim=4096, heads=32, ffn=11008, vocab=65536, input_norm=True, norm_rows=1, halves=True)),
-        )
-    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
-    assert shapes["model.layers.31.self_attn.q_norm.weight"] == (1, 128)
-    assert shapes["lm_head.weight"] == (65536, 4096)
-    assert round(2 * sum(p.numel() for p in model.parameters()) / 1e9, 2) == 14.03
-    assert round(sum(p.numel() for p in drafter.parameters()) / 1e6, 1) == 504.4
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_a_lesson_is_what_decoding_sees(pair, scale):
+    check_lesson(pair, "rose sea", torch.arange(7, 23), scale)

@@ -5,12 +5,14 @@ import json
 import pytest
 import torch
 from tables import Toy
+from tiny import tiny_pair
 from toy import ToyPair
 
-from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, validate
-from coolsd.__main__ import build_parser, chosen_settings
+from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, stream, validate
+from coolsd.__main__ import build_parser, chosen_settings, main
 from coolsd.methods import depth, neighbours, shape, within
 from coolsd.models.protocols import Dynamic, chain
+from coolsd.models.target import SLACK
 from coolsd.settings import MAX_NODES
 from coolsd.trees import NAMED, depths
 
@@ -151,3 +153,23 @@ def test_weight_one_and_a_cap_on_nothing_are_lossless():
     assert bias("lantern", budget=0.5) > 1
     assert bias("lantern++", cap=5.0) > bias("lantern++", cap=1.01)
     assert bias("coolsd", tree=OWN, siblings="every") > bias("coolsd", tree=OWN)
+
+
+@pytest.mark.parametrize(
+    "tree", [[[i] for i in range(30)] + [[0, i] for i in range(30)] + [[0, 0, i] for i in range(4)], "naive_extend_57"]
+)
+def test_the_largest_trees_fit_behind_the_last_cell(tree):
+    """Tiny's caches, as every pair's, hold MAX_NODES entries behind the picture: salvage at a high δ draws trees up to its very end."""
+    assert SLACK == MAX_NODES
+    run = generate(tiny_pair(), "a red rose", "coolsd", tree=tree, delta=20.0, seed=1)
+    assert run.complete
+    assert max(round.drafted for round in run.rounds) == depth(shape(run.settings))
+
+
+def test_larger_trees_are_refused_before_any_model_runs(capsys):
+    tree = [[i] for i in range(MAX_NODES + 1)]
+    for call in (generate, stream):
+        with pytest.raises(SettingsError, match=f"{MAX_NODES + 1} nodes.*1 to {MAX_NODES} nodes"):
+            call(None, "x", "eagle1", tree=tree)
+    assert main(["generate", "x", "--method", "eagle1", "--tree", json.dumps(tree)]) == 2
+    assert f"Give from 1 to {MAX_NODES} nodes" in capsys.readouterr().err

@@ -57,6 +57,15 @@ def test_what_is_not_a_tree_is_refused(bad):
         trees.shape(bad)
 
 
+def test_ranks_lead_back_to_the_path():
+    paths = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
+    parents = trees.from_paths(paths)
+    for node, path in enumerate(paths):
+        nodes = [paths.index(path[: i + 1]) for i in range(len(path))]
+        assert nodes[-1] == node
+        assert trees.ranks(parents, nodes) == tuple(path)
+
+
 def test_best_subtree_keeps_the_most_confident_nodes_with_their_parents():
     confidence = torch.tensor([0.6, 0.3, 0.5, 0.1, 0.3, 0.5])
     kept, parents = trees.best_subtree(confidence, PAIR, 4)

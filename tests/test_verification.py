@@ -309,6 +309,26 @@ def test_lantern_keeps_what_its_definition_says(k, budget):
     torch.testing.assert_close(rule.kept_at(p, q, position, tokens), kept[position, tokens])
 
 
+@pytest.mark.parametrize("budget", [0.02, 0.3, 2.0])
+@pytest.mark.parametrize("k", [1, 5])
+def test_lantern_takes_the_targets_mass_where_tokens_are_ranked(k, budget):
+    vocabulary = 40
+    points = torch.rand(vocabulary, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    neighbours = torch.cdist(points, points).fill_diagonal_(torch.inf).argsort(-1)[:, :-1]
+    p = random_rows(vocabulary, seed=1, sharpness=4.0)
+    rule, seen = Lantern(neighbours, k, budget), set()
+    for x in range(vocabulary):
+        _, borrowed = lantern_definition(p, x, neighbours[x, :k].tolist(), budget)
+        left = [0.0 if y == x or (borrowed and y in neighbours[x, : k + 1].tolist()) else float(p[y]) for y in range(vocabulary)]
+        expected = torch.tensor(left, dtype=torch.float64) / sum(left)
+        torch.testing.assert_close(rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[x], 0, x), expected)
+        seen.add(borrowed)
+    assert True in seen
+    tokens = torch.arange(vocabulary)
+    rows = rule.residual(p.expand(vocabulary, -1), torch.eye(vocabulary, dtype=torch.float64), tokens, tokens)
+    torch.testing.assert_close(rows[7], rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[7], 0, 7))
+
+
 def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():
     p, q = random_rows(2, 4, seed=3)
     excess = (p - q).clamp(min=0)

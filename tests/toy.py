@@ -98,3 +98,6 @@ class ToyPair:
 
     def picture(self, tokens: list[int]) -> Image.Image:
         return Image.new("RGB", (8, 8))
+
+    def free(self) -> None:
+        pass

@@ -1,6 +1,5 @@
 """Names to loaded pairs. A pair is loaded once a process; each picture opens sessions of its own on it."""
 
-import gc
 import logging
 import platform
 import threading
@@ -12,12 +11,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from transformers.utils import logging as transformers_logging
 
 from .families import load_llamagen, load_lumina, load_meadow
 from .hub import Part, fetch, local, missing_line
 from .llamagen import LlamaGenConfig
-from .pair import LlamaGenPair, LoadedPair
+from .pair import LlamaGenPair, LoadedPair, free_memory
 from .protocols import chain
 from .weights import LoadError
 
@@ -45,10 +43,15 @@ class Entry:
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
+    def needs(self, drafter: Any = None) -> dict[str, float]:
+        """GB of memory by part. drafter: as for `load`; None stands for the catalog's, where there is one."""
+        drafts = drafter != "none" and (drafter is not None or any(part.what == "drafter" for part in self.parts))
+        return {what: size for what, size in self.memory.items() if drafts or what != "drafter"}
+
     @property
     def gigabytes(self) -> float:
-        """GPU memory it needs."""
-        return sum(self.memory.values())
+        """Memory it needs with what the catalog names."""
+        return sum(self.needs().values())
 
 
 META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
@@ -64,7 +67,7 @@ def _xl(stage: int, size: int, drafter: str) -> Entry:
         XL_VQ,
         T5,
     )
-    memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.16 if stage == 1 else 0.45}
+    memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
     return Entry(f"LlamaGen-XL, {size} px", partial(load_llamagen, f"llamagen-{size}", config), parts, memory, settings)
 
@@ -80,7 +83,7 @@ CATALOG: dict[str, Entry] = {
             Part("target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE),
             Part("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
         ),
-        {"target": 14.03, "picture decoder": 0.28, "cache": 2.6},
+        {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
         "No drafter for it is public: plain AR works, and a drafter of your own is named with drafter=PATH.",
     ),
@@ -103,9 +106,10 @@ def available(name: str, **paths: Any) -> list[str]:
     entry, lines = CATALOG[name], []
     if entry.memory:
         found = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
-        if found < entry.gigabytes:
+        needs = sum(entry.needs(paths.get("drafter")).values())
+        if found < needs:
             have = f"this one has {found:.1f} GB" if found else "none was found"
-            lines.append(f"{entry.title} needs a GPU with {entry.gigabytes:.1f} GB; {have}.")
+            lines.append(f"{entry.title} needs a GPU with {needs:.1f} GB; {have}.")
     for part in entry.parts:
         path = paths.get(part.what)
         if path is not None and not Path(path).expanduser().exists():
@@ -153,7 +157,7 @@ def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]
     return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
 
 
-def _plan(entry: Entry, device: str) -> None:
+def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
     """Say what memory goes where, and refuse what cannot fit.
 
     Raises:
@@ -161,17 +165,18 @@ def _plan(entry: Entry, device: str) -> None:
     """
     if not entry.memory:
         return
-    log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in entry.memory.items()), entry.gigabytes)
+    needs = entry.needs(paths.get("drafter"))
+    total = sum(needs.values())
+    log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in needs.items()), total)
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info(device)[0] / 1e9
-        if free < entry.gigabytes:
-            raise LoadError(
-                f"{entry.title} needs {entry.gigabytes:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU."
-            )
+        if free < total:
+            raise LoadError(f"{entry.title} needs {total:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU.")
 
 
 def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
-    _plan(entry, device)
+    paths = {what: path if path == "none" else Path(path).expanduser() for what, path in paths.items()}
+    plan(entry, device, paths)
     for part in entry.parts:
         if part.optional and paths.get(part.what) == "none":
             continue
@@ -180,6 +185,7 @@ def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, path
         paths[part.what] = fetch(part, paths.get(part.what))
     if entry.parts:
         paths["device"] = device
+    pair = choice = None
     try:
         pair = entry.build(**paths)
         parameters = sum(p.numel() for p in pair.target_model.parameters())
@@ -189,13 +195,12 @@ def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, path
             dtype = dtype or torch.bfloat16
             pair.to(device, dtype)
             choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, MemoryError):
         pair = None
-        gc.collect()
-        torch.cuda.empty_cache()
-        raise LoadError(
-            f"{name} did not fit into the memory of {device}; what it took was freed. It needs {entry.gigabytes:.1f} GB."
-        ) from error
+    if pair is None:  # not above, where the error still holds on to the frames with all they loaded
+        free_memory()
+        needs = sum(entry.needs(paths.get("drafter")).values())
+        raise LoadError(f"{name} did not fit into the memory of {device}; what it took was freed. It needs {needs:.1f} GB.")
     pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
     return pair
 
@@ -208,6 +213,7 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     """A pair by name; see coolsd.load. Loaded once for the same arguments.
 
     Args:
+        name: of the catalog, or the folder of a pair in meadow's layout (one of your own).
         dtype: a torch dtype or its name; None measures small pairs on a CPU and takes bfloat16 elsewhere.
         paths: local files in place of the hub's, by part: target, drafter ("none": without one), vq, text. For meadow, `folder`:
             another folder in the same layout.
@@ -215,6 +221,8 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     Raises:
         LoadError: unknown name, files that are missing or do not fit, too little memory.
     """
+    if name not in CATALOG and (Path(name) / "config.json").exists():
+        return load("meadow", device, dtype, folder=name, **paths)
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
     if isinstance(dtype, str):
@@ -228,6 +236,5 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
     with _lock:
         if key not in _pairs:
-            transformers_logging.disable_progress_bar()
             _pairs[key] = _build(name, CATALOG[name], str(device or best_device()), dtype, paths)
         return _pairs[key]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .layers import KVCache, LlamaLayer, RMSNorm
+from .layers import KVCache, LlamaLayer, RMSNorm, Slots
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,19 @@ class Chameleon(nn.Module):
         self.model = Decoder(config)
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
 
-    def forward(self, tokens: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None, start: int | Slots | None = None
+    ) -> Tensor:
         """Features after the final norm, (B, T, D), of tokens (B, T).
 
         Args:
             rope: rows of line_table, (T, …) or (B, T, …).
             mask: bool, broadcastable to (B, H, T, S), True = visible.
+            start: where the entries go in the cache; None: behind the committed ones.
         """
         x = self.model.embed_tokens(tokens)
-        start = 0 if cache is None else cache.committed
+        if start is None:
+            start = 0 if cache is None else cache.committed
         for i, layer in enumerate(self.model.layers):
             x = layer(x, rope, mask, cache, start, i)
         return self.model.norm(x)

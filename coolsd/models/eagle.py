@@ -4,15 +4,19 @@ Source: EAGLE (Li et al., arXiv 2401.15077), as trained for LlamaGen by LANTERN 
 target's head and is the feature of the next draft step. Shapes: B guidance rows, T entries, D width, V codes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..sampling import draw, draw_distinct
+from ..sampling import pick, pick_distinct, uniforms
 from ..trees import best_subtree
-from .layers import KVCache, LlamaLayer, ancestors, eager_rope, rope_table
+from .graphs import Room
+from .layers import Front, KVCache, LlamaLayer, Slots, ancestors, eager_rope, rope_table, tree_tensors
 from .llamagen import ROPE_SLACK
 from .protocols import Draft, Dynamic, Shape, ToProbs, chain
 from .target import SLACK, mixed
@@ -55,11 +59,69 @@ class Eagle(nn.Module):
         return rope_table(c.caption_tokens - 1, c.grid, c.dim // c.heads, slack=ROPE_SLACK).to(self.fc.weight.device)
 
     def forward(
-        self, hidden: Tensor, tokens: Tensor, rope: Tensor, mask: Tensor | None = None, cache: KVCache | None = None, start: int = 0
+        self,
+        hidden: Tensor,
+        tokens: Tensor,
+        rope: Tensor,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        start: int | Slots = 0,
     ) -> Tensor:
         """Predicted features (B, T, D) from features (B, T, D) and the tokens that follow them, (B, T) or (1, T)."""
         embedded = self.embed_tokens(tokens).to(hidden.dtype).expand(hidden.shape[0], -1, -1)
         return self.layers[0](self.fc(torch.cat([embedded, hidden], dim=-1)), rope, mask, cache, start)
+
+
+def with_embeddings(config: EagleConfig, embeddings: nn.Embedding) -> Eagle:
+    """An untrained drafter that starts from its target's embeddings; float32, on the CPU."""
+    model = Eagle(config)
+    model.embed_tokens.weight.data.copy_(embeddings.weight)
+    return model
+
+
+def drafter_cache(model: Eagle, rows: int) -> KVCache:
+    """Room for a picture with its condition and the draft of the last round."""
+    c = model.config
+    return KVCache(1, rows, c.heads, c.caption_tokens - 1 + c.grid**2 + SLACK, c.dim // c.heads, model.fc.weight)
+
+
+def after(seen: Tensor | None, count: int, before: int, device: torch.device) -> Tensor:
+    """Which entries of a draft `count` new ones see, (count, U + count): those of their branches (count, U), and each itself.
+
+    None: a chain, whose next entry sees the `before` entries that there are.
+    """
+    if seen is None:
+        return torch.ones(1, before + 1, dtype=torch.bool, device=device)
+    return torch.cat([seen, torch.eye(count, dtype=torch.bool, device=device)], dim=1)
+
+
+@dataclass(frozen=True)
+class Level:
+    """How the children of one level of a tree are drawn; index tensors over its parents, or over its children."""
+
+    parents: int
+    draws: int  # for each parent: as many as the one with the most children has
+    parent: Tensor  # (children,)
+    rank: Tensor  # (children,) among its siblings
+    inner: Tensor  # children that have children
+    above: Tensor  # and their parents
+
+
+@lru_cache(64)
+def levels(tree: tuple[int, ...], device: torch.device) -> list[Level]:
+    """The levels of a tree, from the root down. What recordings refer to must be held beside them: this cache forgets."""
+    below: dict[int, list[int]] = {}
+    for node, parent in enumerate(tree):
+        below.setdefault(parent, []).append(node)
+    found, level = [], [-1]
+    while level:
+        pairs = [(place, rank, child) for place, node in enumerate(level) for rank, child in enumerate(below[node])]
+        inner = [i for i, (_, _, child) in enumerate(pairs) if child in below]
+        columns = [place for place, _, _ in pairs], [rank for _, rank, _ in pairs], inner, [pairs[i][0] for i in inner]
+        tensors = (torch.tensor(column, dtype=torch.long).to(device, non_blocking=True) for column in columns)
+        found.append(Level(len(level), max(len(below[node]) for node in level), *tensors))
+        level = [pairs[i][2] for i in inner]
+    return found
 
 
 class EagleDrafter:
@@ -67,24 +129,47 @@ class EagleDrafter:
 
     Args:
         model: shared weights. head: the target's output layer. scale: guidance, the same as the target's. rope: model.rope().
+        room: the target's, where passes have static shapes, see graphs.py.
     """
 
-    def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor):
-        self.model, self.head, self.scale, self.rope = model, head, scale, eager_rope(rope)
-        c = model.config
-        rows, length = 1 if scale == 1 else 2, c.caption_tokens - 1 + c.grid**2 + SLACK
-        self.cache = KVCache(1, rows, c.heads, length, c.dim // c.heads, model.fc.weight)
+    def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor, room: Room | None = None):
+        self.model, self.head, self.scale, self.rope, self.room = model, head, scale, eager_rope(rope), room
+        rows = 1 if scale == 1 else 2
+        self.cache = room.drafter if room else drafter_cache(model, rows)
         self.codes = head.out_features
-        self.feature = model.fc.weight.new_zeros(rows, 1, c.dim)  # output of the last observed entry
+        self.feature = model.fc.weight.new_zeros(rows, 1, model.config.dim)  # output of the last observed entry
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, D); condition positions in front pair with the embedding of code 0."""
         start, count = self.cache.committed, hidden.shape[1]
-        entries = F.pad(tokens.to(hidden.device), (count - len(tokens), 0))
-        mask = None if start == 0 or count == 1 else F.pad(ancestors(chain(count)), (start, 0), value=True).to(hidden.device)
-        output = self.model(hidden, entries[None], self.rope[start : start + count], mask, self.cache, start)
-        self.feature = output[:, -1:].contiguous()
+        if self.room and start:
+            inputs = (hidden, tokens, tree_tensors(chain(count), hidden.device)[1])
+            (self.feature,) = self._run(self._observed, ("observe",), count, *inputs)
+        else:
+            entries = F.pad(tokens.to(hidden.device), (count - len(tokens), 0))
+            mask = None if start == 0 or count == 1 else F.pad(ancestors(chain(count)), (start, 0), value=True).to(hidden.device)
+            output = self.model(hidden, entries[None], self.rope[start : start + count], mask, self.cache, start)
+            self.feature = output[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
+
+    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, seen: Tensor) -> tuple[Tensor]:
+        count = len(tokens)
+        rope = self.rope.index_select(0, front.start + torch.arange(count, device=tokens.device))
+        output = self.model(hidden, tokens[None], rope, front.mask(seen), self.cache, front.slots(0, count))
+        return (output[:, -1:].contiguous(),)
+
+    def _run(self, fn: Callable[..., tuple], key: tuple, ahead: int, *inputs: Tensor) -> tuple:
+        """fn(front, *inputs), where shapes are static through the room's recordings; `ahead` entries at most behind the committed ones.
+
+        Args:
+            key: what fn depends on besides the guidance scale.
+        """
+        start = self.cache.committed
+        if self.room is None:
+            return fn(Front(start, None, self._pad()), *inputs)
+        span = self.cache.span(start + ahead)
+        run = lambda at, pad, *rest: fn(Front(at, span, pad), *rest)  # noqa: E731
+        return self.room.graphs(run, (*key, self.scale, span), start, self._pad(), *inputs)
 
     def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:
         """Draft behind the last observed token; the entries of the draft are overwritten in the next round.
@@ -92,87 +177,119 @@ class EagleDrafter:
         A chain is drawn token by token; the children of a tree's node are drawn from its row without replacement.
         """
         if isinstance(shape, Dynamic):
-            return self._dynamic(shape)
-        return self._chain(shape, to_probs, generator) if shape == chain(len(shape)) else self._tree(shape, to_probs, generator)
+            return self._dynamic(shape, to_probs)
+        device = self.feature.device
+        if not shape:
+            return Draft(torch.empty(0, dtype=torch.long, device=device), self.feature.new_empty(0, self.codes), shape, 0)
+        if shape == chain(len(shape)):
+            calls, number, fn = len(shape), len(shape), partial(self._chain, len(shape), to_probs)
+        else:
+            plan = levels(shape, device)
+            if self.room:
+                plan = self.room.graphs.hold(("levels", shape), plan)
+            calls, number, fn = len(plan), sum(level.draws * level.parents for level in plan), partial(self._tree, plan, to_probs)
+        key = ("draft", shape, to_probs, self._phase(calls))
+        tokens, q = self._run(fn, key, self._ahead(len(shape)), self.feature, uniforms((number,), generator, device))
+        return Draft(tokens, q, shape, calls)
+
+    def _pad(self) -> int:
+        """See Front."""
+        return 0
+
+    def _phase(self, depth: int) -> Any:
+        """What a draft of this depth depends on besides its inputs."""
+
+    def _ahead(self, nodes: int) -> int:
+        """Most entries of a draft of so many nodes."""
+        return nodes
 
     def _logits(self, features: Tensor) -> Tensor:
         return mixed(self.head(features), self.scale)
 
-    def _chain(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
-        feature, tokens, rows = self.feature, [], []
-        for step in range(len(shape)):
-            if step:
-                at = self.cache.committed + step - 1
-                feature = self.model(feature, tokens[-1][None], self.rope[at : at + 1], None, self.cache, at)
-            rows.append(to_probs(self._logits(feature)))
-            tokens.append(draw(rows[-1], generator))
-        if not rows:
-            return Draft(torch.empty(0, dtype=torch.long), torch.empty(0, self.codes), shape, 0)
-        return Draft(torch.cat(tokens), torch.cat(rows), shape, len(shape))
+    def _chain(self, length: int, to_probs: ToProbs, front: Front, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        features, seen = self._root(front, feature, None)
+        tokens, rows = [], []
+        for step in range(length):
+            rows.append(to_probs(self._logits(features)))
+            tokens.append(pick(rows[-1], uniform[step : step + 1]))
+            if step + 1 < length:
+                features, seen = self._append(front, features, tokens[-1], seen, step)
+        return torch.cat(tokens), torch.cat(rows)
 
-    def _tree(self, shape: tuple[int, ...], to_probs: ToProbs, generator: torch.Generator) -> Draft:
+    def _tree(self, plan: list[Level], to_probs: ToProbs, front: Front, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Level by level: one pass over the nodes of a level that have children, then their children are drawn.
 
         A row with all its mass on one token, as at temperature 0, leaves no sibling to draw: there they are ranked, with one-hot rows.
         """
-        below: dict[int, list[int]] = {}
-        for node, parent in enumerate(shape):
-            below.setdefault(parent, []).append(node)
-        tokens = torch.empty(len(shape), dtype=torch.long, device=self.feature.device)
-        features, seen = self._root()
-        logits = self._logits(features)
-        q = logits.new_empty(len(shape), self.codes)
-        level, calls = [-1], 1
-        while True:
-            rows, count = to_probs(logits), max(len(below[node]) for node in level)
-            siblings = torch.where(rows.amax(-1, keepdim=True) < 1, draw_distinct(rows, count, generator), logits.topk(count).indices)
-            for place, node in enumerate(level):
-                q[below[node]] = rows[place]
-                tokens[below[node]] = siblings[place, : len(below[node])]
-            inner = [(place, child) for place, node in enumerate(level) for child in below[node] if child in below]
-            if not inner:
-                ranked = q.amax(-1, keepdim=True) >= 1
-                return Draft(tokens, torch.where(ranked, F.one_hot(tokens, self.codes), q), shape, calls)
-            above, level = (list(column) for column in zip(*inner, strict=True))
-            features, seen = self._append(features[:, above], tokens[level], seen[above], calls - 1)
+        features, seen = self._root(front, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
+        tokens, q = [], []
+        for depth, level in enumerate(plan):
             logits = self._logits(features)
-            calls += 1
+            rows = to_probs(logits)
+            count = level.draws * level.parents
+            numbers, uniform = uniform[:count], uniform[count:]
+            drawn = pick_distinct(rows, numbers.view(level.draws, level.parents))
+            certain = rows.amax(-1, keepdim=True) >= 1
+            ranked = logits.topk(min(level.draws, self.codes)).indices
+            # A token that comes twice is never accepted, see pick_distinct.
+            siblings = torch.where(certain, F.pad(ranked, (0, level.draws - ranked.shape[-1])), drawn)
+            tokens.append(siblings[level.parent, level.rank])
+            one_hot = F.one_hot(tokens[-1], self.codes).to(rows.dtype)
+            q.append(torch.where(certain[level.parent], one_hot, rows[level.parent]))
+            if depth + 1 < len(plan):
+                features, seen = self._append(front, features[:, level.above], tokens[-1][level.inner], seen[level.above], depth)
+        return torch.cat(tokens), torch.cat(q)
 
-    def _dynamic(self, shape: Dynamic) -> Draft:
+    def _dynamic(self, shape: Dynamic, to_probs: ToProbs) -> Draft:
         """EAGLE-2's tree: every level continues its most confident nodes; of all nodes the most confident are offered.
 
-        A node's confidence is the product of the drafter's probabilities along its branch, before temperature and top-k, top-p.
+        A node's confidence is the product of the drafter's probabilities along its branch. They are those that tokens would be drawn
+        with, since a ranked token is accepted with its p; where they are one-hot, as at temperature 0, those before temperature and
+        top-k, top-p.
         """
-        features, seen = self._root()
+        key = ("rank", shape, to_probs, self._phase(shape.depth))
+        nodes = self._ahead(shape.depth * shape.top_k)
+        # One transfer of all three; double holds them exactly.
+        found = self._run(partial(self._ranked, shape, to_probs), key, nodes, self.feature)[0].cpu()
+        kept, tree = best_subtree(found[1], tuple(found[2].long().tolist()), shape.nodes)
+        tokens = found[0].long()[kept].to(self.feature.device, non_blocking=True)
+        return Draft(tokens, F.one_hot(tokens, self.codes).float(), tree, shape.depth)
+
+    def _ranked(self, shape: Dynamic, to_probs: ToProbs, front: Front, feature: Tensor) -> tuple[Tensor]:
+        """Tokens, log confidence and parents of all nodes looked at, (3, N) float64."""
+        features, seen = self._root(front, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
         confidence, parents = torch.zeros(1, device=seen.device), torch.full((1,), -1, device=seen.device)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []  # tokens, log confidence and parents of each level
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
         width, count = min(shape.top_k, self.codes), 0
         for depth in range(shape.depth):
-            likeliest = self._logits(features).log_softmax(-1).topk(width)
+            logits = self._logits(features)
+            rows = to_probs(logits)
+            likeliest = torch.where(rows.amax(-1, keepdim=True) < 1, rows.log(), logits.log_softmax(-1)).topk(width)
             tokens = likeliest.indices.flatten()
             level = (confidence[:, None] + likeliest.values).flatten()
             found.append((tokens, level, parents.repeat_interleave(width)))
             if depth + 1 < shape.depth:
                 best = level.topk(width).indices.sort().values
                 above = best // width
-                features, seen = self._append(features[:, above], tokens[best], seen[above], depth)
+                features, seen = self._append(front, features[:, above], tokens[best], seen[above], depth)
                 confidence, parents = level[best], best + count
             count += len(tokens)
-        tokens, confidence, parents = (torch.cat(column) for column in zip(*found, strict=True))
-        kept, tree = best_subtree(confidence, tuple(parents.tolist()), shape.nodes)
-        tokens = tokens[kept]
-        return Draft(tokens, F.one_hot(tokens, self.codes).float(), tree, shape.depth)
+        return (torch.stack([torch.cat(column).double() for column in zip(*found, strict=True)]),)
 
-    def _root(self) -> tuple[Tensor, Tensor]:
+    def _root(self, front: Front, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The feature that the first level is drawn from, (B, 1, D), and the entries of this draft that it follows, (1, U)."""
-        return self.feature, torch.ones(1, 0, dtype=torch.bool, device=self.feature.device)
+        return feature, seen
 
-    def _append(self, hidden: Tensor, codes: Tensor, seen: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    def _append(self, front: Front, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int) -> tuple[Tensor, Tensor | None]:
         """A pass over drafted codes (T,) of one depth, each with the feature (B, T, D) it continues.
 
         seen (T, U): which of the U entries of this draft so far each one follows; returned with their own added, beside their features.
+        None where the draft is a chain: one code, which follows all.
         """
-        start, before = self.cache.committed, seen.shape[1]
-        seen = torch.cat([seen, torch.eye(len(codes), dtype=torch.bool, device=seen.device)], dim=1)
-        rope = self.rope[start + depth].expand(len(codes), *self.rope.shape[1:])
-        return self.model(hidden, codes[None], rope, F.pad(seen, (start, 0), value=True), self.cache, start + before), seen
+        if seen is None and front.span is None:
+            at = front.start + depth
+            return self.model(hidden, codes[None], self.rope[at : at + 1], None, self.cache, at), None
+        seen = after(seen, len(codes), depth, codes.device)
+        rope = self.rope.index_select(0, front.start + torch.full((len(codes),), depth, device=codes.device))
+        slots = front.slots(seen.shape[1] - len(codes), len(codes))
+        return self.model(hidden, codes[None], rope, front.mask(seen), self.cache, slots), seen

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import JanusVQVAE
 
@@ -26,7 +25,9 @@ from .weights import (
     first_file,
     from_lantern,
     read_folder,
+    read_json,
     read_state,
+    read_tokenizer,
     target_config,
 )
 
@@ -54,11 +55,12 @@ def load_drafter(folder: Path, target: LlamaGenConfig) -> Eagle:
 
 def load_vq(folder: Path, grid: int) -> ImageTokenizer:
     """A JanusVQVAE folder: config.json and model.safetensors."""
-    first_file(folder, ("config.json",))
-    state = read_state(folder / "model.safetensors")
-    config = JanusVQVAE.config_class.from_pretrained(folder)
-    with torch.device("meta"):
-        vqvae = JanusVQVAE(config)
+    sizes, state = read_json(folder / "config.json"), read_state(folder / "model.safetensors")
+    try:
+        with torch.device("meta"):
+            vqvae = JanusVQVAE(JanusVQVAE.config_class.from_dict(sizes))
+    except Exception as error:  # the library checks values and their types, each with errors of its own
+        raise LoadError(f"picture tokenizer: config.json in {folder} describes no JanusVQVAE ({str(error).splitlines()[0]}).") from error
     fill(vqvae, state, "picture tokenizer")
     return ImageTokenizer(vqvae.float().to(memory_format=torch.channels_last), grid)
 
@@ -76,7 +78,7 @@ def load_meadow(folder: Path | None = None) -> LlamaGenPair:
     text = TextTable.load(folder, config.caption_tokens)
     if text.table.shape[1] != config.caption_dim:
         raise LoadError(f"The text table is {text.table.shape[1]} wide, but the target was made for {config.caption_dim}.")
-    return LlamaGenPair("meadow", target, drafter, load_vq(folder / "vq", config.grid), text)
+    return LlamaGenPair(folder.resolve().name, target, drafter, load_vq(folder / "vq", config.grid), text)
 
 
 # ---- LlamaGen-XL
@@ -171,5 +173,5 @@ def load_lumina(
         eagle = build_drafter(shape, tensors)
     tokenizer = load_chameleon_vq(_only_file(Path(vq), "*.ckpt", "*.safetensors"), grid)
     _check_codes(tokenizer, ids.codes)
-    text = LuminaPrompt(Tokenizer.from_file(str(first_file(target, ("tokenizer.json",)))), grid, ids)
+    text = LuminaPrompt(read_tokenizer(target / "tokenizer.json"), grid, ids)
     return LuminaPair("lumina-768", model, eagle, tokenizer, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
 
-from .weights import LoadError
+from .weights import LoadError, read_json
 
 log = logging.getLogger("coolsd")
 
@@ -36,8 +36,11 @@ class Part:
         return f"hf download {self.repo} {names}"
 
     def complete(self, folder: Path) -> bool:
-        """Whether the folder holds something for every name."""
-        return all(any(folder.glob(name)) for name in self.files)
+        """Whether the folder holds something for every name, and all shards that an index lists: a download may have been broken off."""
+        if not all(any(folder.glob(name)) for name in self.files):
+            return False
+        indices = [path for name in self.files for path in folder.glob(name) if path.name.endswith(".safetensors.index.json")]
+        return all((folder / shard).exists() for path in indices for shard in read_json(path).get("weight_map", {}).values())
 
 
 def local(part: Part) -> Path | None:
@@ -65,7 +68,8 @@ def fetch(part: Part, path: str | Path | None = None) -> Path:
     try:
         files = HfApi().model_info(part.repo, files_metadata=True).siblings or []
         sizes = {f.rfilename: f.size or 0 for f in files if any(fnmatch(f.rfilename, name) for name in part.files)}
-        log.info("%s: downloading %.2f GB from %s (%s)", part.what, sum(sizes.values()) / 1e9, part.repo, ", ".join(sizes))
+        size = sum(sizes.values()) / 1e9
+        log.info("%s: downloading %.2f GB from %s (%s); goes on where it was broken off", part.what, size, part.repo, ", ".join(sizes))
         folder = Path(snapshot_download(part.repo, allow_patterns=list(part.files)))
     except Exception as error:  # network, disk, hub and proxy errors have no common ancestor
         raise LoadError(f"{missing_line(part)} It could not be downloaded: {_first_line(error)}") from error
@@ -76,9 +80,10 @@ def fetch(part: Part, path: str | Path | None = None) -> Path:
 
 def missing_line(part: Part) -> str:
     """What to do about a part that is not here."""
+    none = f"; {part.what}='none' goes without" if part.optional else ""
     return (
         f"{part.what}: {', '.join(part.files)} of {part.repo} ({part.gigabytes:g} GB) is not on this computer. "
-        f"Fetch it with `{part.command}`, or name local files with {part.what}=PATH."
+        f"Fetch it with `{part.command}`, or name local files with {part.what}=PATH{none}."
     )
 
 

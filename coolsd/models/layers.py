@@ -3,11 +3,14 @@
 Knows nothing of sampling or of methods. Shapes: B rows (guidance), T new tokens, S live cache length, H heads, D width.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+BLOCK = 256  # entries by which the looked-at part of a cache grows where shapes are static
 
 
 class RMSNorm(nn.Module):
@@ -70,6 +73,40 @@ def eager_rope(rope: Tensor) -> Tensor:
     return rope if rope.device.type == "mps" else torch.view_as_complex(rope)
 
 
+@dataclass(frozen=True)
+class Slots:
+    """Places of a pass in a cache as a tensor (T,), and how much of the cache is looked at: shapes do not depend on the places."""
+
+    index: Tensor
+    span: int
+
+
+@dataclass(frozen=True)
+class Front:
+    """Where the committed entries of a cache end: a number, or, for passes of static shapes, a tensor () and the span looked at.
+
+    pad: what a family needs besides, in the same form: entries in front that the unconditional row does not have.
+    """
+
+    start: int | Tensor
+    span: int | None = None
+    pad: int | Tensor = 0
+
+    def slots(self, before: int, count: int) -> "int | Slots":
+        """Places of `count` entries, `before` of the same pass or draft preceding them."""
+        if self.span is None:
+            return self.start + before
+        return Slots(self.start + before + torch.arange(count, device=self.start.device), self.span)
+
+    def mask(self, seen: Tensor) -> Tensor:
+        """What entries see: all that is committed, and of the U entries behind that what seen (T, U) says; (T, start + U) or (T, span)."""
+        if self.span is None:
+            return F.pad(seen, (self.start, 0), value=True)
+        place = torch.arange(self.span, device=seen.device) - self.start
+        inside = (place >= 0) & (place < seen.shape[1])
+        return (place < 0) | inside & seen[:, place.clamp(0, seen.shape[1] - 1)]
+
+
 class KVCache:
     """Preallocated keys and values of every layer, (layers, B, H, length, head_dim); committed entries come first.
 
@@ -84,9 +121,17 @@ class KVCache:
         self._layers = list(zip(self.keys, self.values, strict=True))
         self.committed = 0
 
-    def write(self, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim)."""
+    def span(self, live: int) -> int:
+        """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks."""
+        return min(-(-live // BLOCK) * BLOCK, self.keys.shape[3])
+
+    def write(self, layer: int, start: int | Slots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim), or those of a span."""
         keys, values = self._layers[layer]
+        if isinstance(start, Slots):
+            keys.index_copy_(2, start.index, k.to(keys.dtype))
+            values.index_copy_(2, start.index, v.to(keys.dtype))
+            return keys.narrow(2, 0, start.span), values.narrow(2, 0, start.span)
         count = k.shape[2]
         keys.narrow(2, start, count).copy_(k)
         values.narrow(2, start, count).copy_(v)
@@ -114,6 +159,44 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).flatten(2)
 
 
+class Fused(nn.Module):
+    """A module with linear layers that read the same input, whose weights can be joined to one matrix: one product in place of several.
+
+    The layers keep their names and parameters, which become views of the matrix: nothing is stored twice. In training, and when the
+    parameters were moved or replaced since, the layers are used one by one.
+    """
+
+    joins: tuple[str, ...]  # names of the layers
+    joined: Tensor | None = None
+
+    def fuse(self) -> None:
+        """Join the weights; nothing happens where they are."""
+        if self.is_fused():
+            return
+        layers = [getattr(self, name) for name in self.joins]
+        self.joined = torch.cat([layer.weight.detach() for layer in layers])
+        for layer, part in zip(layers, self.joined.split([layer.out_features for layer in layers]), strict=True):
+            layer.weight.data = part
+
+    def is_fused(self) -> bool:
+        """Whether the parameters are views of the joined matrix."""
+        return self.joined is not None and self.joined.data_ptr() == getattr(self, self.joins[0]).weight.data_ptr()
+
+    def products(self, x: Tensor) -> Tensor:
+        """Outputs of all layers side by side, (..., in) -> (..., out of all)."""
+        if self.is_fused() and not self.training:
+            return F.linear(x, self.joined)
+        return torch.cat([getattr(self, name)(x) for name in self.joins], dim=-1)
+
+
+def fuse(*models: nn.Module | None) -> None:
+    """Join what can be joined in models, for inference."""
+    for model in models:
+        for module in model.modules() if model is not None else ():
+            if isinstance(module, Fused):
+                module.fuse()
+
+
 class HeadNorm(nn.Module):
     """Layer norm over each head, with weights for every head or one row for all."""
 
@@ -126,8 +209,10 @@ class HeadNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
 
 
-class LlamaAttention(nn.Module):
+class LlamaAttention(Fused):
     """Attention in Llama's parameter names, rotary on q and k, with Chameleon's norms on them where `norm_rows` is not 0."""
+
+    joins = ("q_proj", "k_proj", "v_proj")
 
     def __init__(self, dim: int, heads: int, norm_rows: int, halves: bool):
         super().__init__()
@@ -138,19 +223,26 @@ class LlamaAttention(nn.Module):
             self.q_norm, self.k_norm = HeadNorm(norm_rows, dim // heads), HeadNorm(norm_rows, dim // heads)
         self.normed = norm_rows > 0
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.normed:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(torch.stack([q, k], dim=2), rope, self.halves).transpose(1, 3).unbind(2)
-        v = v.transpose(1, 2)
+        qkv = self.products(x).unflatten(-1, (3, self.heads, -1))
+        qk = torch.stack([self.q_norm(qkv[:, :, 0]), self.k_norm(qkv[:, :, 1])], dim=2) if self.normed else qkv[:, :, :2]
+        q, k = rotate(qk, rope, self.halves).transpose(1, 3).unbind(2)
+        v = qkv[:, :, 2].transpose(1, 2)
         k, v = (k.to(v.dtype), v) if cache is None else cache.write(layer, start, k, v)
         return self.o_proj(attend(q, k, v, mask).to(x.dtype))
 
 
-class LlamaMlp(nn.Module):
+def gated(both: Tensor) -> Tensor:
+    """silu(gate) · up of (..., 2 · ffn)."""
+    gate, up = both.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+class LlamaMlp(Fused):
     """SwiGLU in Llama's parameter names."""
+
+    joins = ("gate_proj", "up_proj")
 
     def __init__(self, dim: int, ffn: int):
         super().__init__()
@@ -159,7 +251,7 @@ class LlamaMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(gated(self.products(x)))
 
 
 class LlamaLayer(nn.Module):
@@ -172,7 +264,7 @@ class LlamaLayer(nn.Module):
         self.input_layernorm = RMSNorm(dim, eps) if input_norm else nn.Identity()
         self.post_attention_layernorm = RMSNorm(dim, eps)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int, layer: int = 0) -> Tensor:
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int = 0) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, start, layer)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -195,3 +287,9 @@ def depths(parents: tuple[int, ...]) -> tuple[int, ...]:
     for parent in parents:
         out.append(out[parent] + 1 if parent >= 0 else 0)
     return tuple(out)
+
+
+@lru_cache(64)
+def tree_tensors(parents: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Depths (T,) and ancestors (T, T) of the entries of a pass, on the device. Not to be written to."""
+    return torch.tensor(depths(parents)).to(device, non_blocking=True), ancestors(parents).to(device, non_blocking=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .layers import KVCache, RMSNorm, attend, rope_table, rotate
+from .layers import Fused, KVCache, RMSNorm, Slots, attend, gated, rope_table, rotate
 
 ROPE_SLACK = 32  # rows past the last cell, for drafts that look past the end
 
@@ -41,6 +41,14 @@ class LlamaGenConfig:
         return self.dim // self.heads
 
 
+@dataclass(frozen=True)
+class Conditioning:
+    """Text features (C, caption_dim), zero where padded, and which of them are real, (C,) bool."""
+
+    features: Tensor
+    valid: Tensor
+
+
 class Attention(nn.Module):
     """Multi-head attention over the cache, rotary on q and k."""
 
@@ -50,17 +58,19 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int) -> Tensor:
-        """(B, T, D) -> (B, T, D); writes behind the committed entries when a cache is given."""
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int) -> Tensor:
+        """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
         qkv = self.wqkv(x).unflatten(-1, (3, self.heads, self.head_dim))
         q, k = rotate(qkv[:, :, :2], rope).transpose(1, 3).unbind(2)
         v = qkv[:, :, 2].transpose(1, 2)
-        k, v = (k.to(v.dtype), v) if cache is None else cache.write(layer, cache.committed, k, v)
+        k, v = (k.to(v.dtype), v) if cache is None else cache.write(layer, start, k, v)
         return self.wo(attend(q, k, v, mask).to(x.dtype))
 
 
-class FeedForward(nn.Module):
+class FeedForward(Fused):
     """SwiGLU: w2(silu(w1 x) · w3 x)."""
+
+    joins = ("w1", "w3")
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()
@@ -70,7 +80,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return self.w2(gated(self.products(x)))
 
 
 class Block(nn.Module):
@@ -83,9 +93,11 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
         self.feed_forward = FeedForward(config.dim, config.ffn)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, dropout: float) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int, dropout: float
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        x = x + F.dropout(self.attention(self.attention_norm(x), rope, mask, cache, layer), dropout, self.training)
+        x = x + F.dropout(self.attention(self.attention_norm(x), rope, mask, cache, start, layer), dropout, self.training)
         return x + F.dropout(self.feed_forward(self.ffn_norm(x)), dropout, self.training)
 
 
@@ -128,13 +140,25 @@ class LlamaGen(nn.Module):
         c = self.config
         return rope_table(c.caption_tokens, c.grid, c.head_dim, c.rope_base, ROPE_SLACK).to(self.output.weight.device)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None, dropout: float = 0.0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        rope: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        dropout: float = 0.0,
+        start: int | Slots | None = None,
+    ) -> Tensor:
         """Embeddings (B, T, D) at the positions of `rope` (T, …) to features after the final norm, (B, T, D).
 
-        mask: bool, broadcastable to (B, H, T, S), True = visible.
+        Args:
+            mask: bool, broadcastable to (B, H, T, S), True = visible.
+            start: where the entries go in the cache; None: behind the committed ones.
         """
+        if start is None:
+            start = 0 if cache is None else cache.committed
         for i, layer in enumerate(self.layers):
-            x = layer(x, rope, mask, cache, i, dropout)
+            x = layer(x, rope, mask, cache, start, i, dropout)
         return self.norm(x)
 
 

@@ -7,6 +7,7 @@ Shapes: B rows, T codes of a pass, E entries (codes and new lines), V image code
 """
 
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +15,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from .chameleon import Chameleon
-from .eagle import Eagle, EagleDrafter
-from .layers import KVCache, ancestors, depths, line_table
+from .eagle import Eagle, EagleConfig, EagleDrafter, after, with_embeddings
+from .graphs import Room, Rooms
+from .layers import Front, KVCache, ancestors, depths, line_table, tree_tensors
 from .llamagen import prefix_mask
 from .pair import LoadedPair
-from .protocols import Draft, Dynamic, Shape, Step, ToProbs, chain
+from .protocols import Lesson, Step, chain
 from .target import SLACK, mixed
 
 TEMPLATE = "Generate an image of {0}x{0} according to the following prompt:\n{1}"
+PROMPT = 256  # tokens of a prompt that a room has place for
 POSITIONS = 4096 + SLACK  # what the model was trained for, and the tree of the last round
 
 
@@ -51,16 +54,55 @@ class LuminaPrompt:
         return [i.bos, *text, i.separator, i.start, side, side]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Entries of a pass over codes with the new lines they call for; tensors on the device of the pass."""
+
+    nodes: list[list[int]]  # entries of each code
+    source: Tensor  # (E,) the code of each entry, -1 for a new line
+    depth: Tensor  # (E,)
+    seen: Tensor  # (E, E)
+    ends: Tensor  # (T, 2) of each code, and the last entry before the next one
+
+
+@lru_cache(256)
+def layout(parents: tuple[int, ...], column: int, grid: int, device: torch.device) -> Layout:
+    """Entries of codes of which the first is to stand in this column."""
+    above: list[int] = []
+    sources: list[int] = []
+    nodes: list[list[int]] = []
+    for node, (parent, depth) in enumerate(zip(parents, depths(parents), strict=True)):
+        entries = [len(above)]
+        above.append(nodes[parent][-1] if parent >= 0 else -1)
+        sources.append(node)
+        if (column + depth + 1) % grid == 0:
+            entries.append(len(above))
+            above.append(entries[0])
+            sources.append(-1)
+        nodes.append(entries)
+    pairs = torch.tensor([[entries[0], entries[-1]] for entries in nodes])
+    source, ends = (x.to(device, non_blocking=True) for x in (torch.tensor(sources), pairs))
+    return Layout(nodes, source, *tree_tensors(tuple(above), device), ends)
+
+
+def lumina_cache(model: Chameleon, rows: int, prompt: int, grid: int) -> KVCache:
+    """Room for a prompt of so many tokens, a picture with its new lines and the tree of the last round with its own."""
+    c = model.config
+    return KVCache(c.layers, rows, c.heads, prompt + grid * (grid + 1) + 2 * SLACK, c.head_dim, model.lm_head.weight)
+
+
 class LuminaTarget:
     """Implements protocols.Target. Features are (B, T, 2, D): of each code, and of the last entry before the next code.
 
     Args:
         model: shared weights. encode: prompt to ids. scale: guidance. rope: line_table, long enough for prompt and picture.
+        rooms: where passes have static shapes, see graphs.py; None: a cache of its own, and shapes as they come.
     """
 
-    def __init__(self, model: Chameleon, encode: LuminaPrompt, scale: float, rope: Tensor):
+    def __init__(self, model: Chameleon, encode: LuminaPrompt, scale: float, rope: Tensor, rooms: Rooms | None = None):
         self.model, self.encode, self.scale, self.rope, self.ids, self.grid = model, encode, scale, rope, encode.ids, encode.grid
         self.rows = 1 if scale == 1 else 2
+        self.room = rooms and rooms.take(self.rows, self)
         self.done = 0  # committed codes
         self.prompt: list[int] = []
         self._nodes: list[list[int]] = []  # entries of each code of the last pass
@@ -70,15 +112,18 @@ class LuminaTarget:
         """Entries of the prompt that the unconditional row does not have."""
         return len(self.prompt) - 3
 
-    def rope_rows(self, positions: Tensor) -> Tensor:
-        """Rotations (B, E, …) of entries at these places (E,) of the conditional row."""
-        return torch.stack([self.rope[positions], self.rope[(positions - self.pad).clamp(min=0)]][: self.rows])
+    def rope_rows(self, positions: Tensor, pad: int | Tensor | None = None) -> Tensor:
+        """Rotations (B, E, …) of entries at these places (E,) of the conditional row. pad: as a tensor where shapes are static."""
+        pad = self.pad if pad is None else pad
+        places = [positions, (positions - pad).clamp(min=0)][: self.rows]
+        return self.rope.index_select(0, torch.cat(places)).unflatten(0, (self.rows, -1))
 
-    def visible(self, seen: Tensor, start: int) -> Tensor:
-        """Mask (B, 1, E, start + U) from what entries see of the U behind the committed `start`, (E, U)."""
-        mask = F.pad(seen, (start, 0), value=True).repeat(self.rows, 1, 1, 1)
-        mask[1:, :, :, : self.pad] = False
-        return mask
+    def visible(self, mask: Tensor, pad: int | Tensor | None = None) -> Tensor:
+        """Mask (B, 1, E, S) from the conditional row's (E, S): the unconditional one does not see the prompt."""
+        pad = self.pad if pad is None else pad
+        if self.rows == 1:
+            return mask[None, None]
+        return torch.stack([mask, mask & (torch.arange(mask.shape[1], device=mask.device) >= pad)])[:, None]
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of the image codes only, (..., V)."""
@@ -91,9 +136,10 @@ class LuminaTarget:
     def prefill(self, prompt: str) -> Step:
         """Logits (1, V) of the first code; hidden (B, prompt, 2, D), zero where the unconditional row is padded."""
         self.prompt = self.encode(prompt)
-        config, count = self.model.config, len(self.prompt)
-        length = count + self.grid * (self.grid + 1) + 2 * SLACK
-        self.cache = KVCache(config.layers, self.rows, config.heads, length, config.head_dim, self.model.lm_head.weight)
+        count = len(self.prompt)
+        if count > PROMPT:
+            self.room = None
+        self.cache = self.room.target if self.room else lumina_cache(self.model, self.rows, count, self.grid)
         place = torch.arange(count, device=self.rope.device)
         valid = torch.stack([place >= 0, place >= self.pad][: self.rows])
         tokens = torch.tensor(self.prompt, device=self.rope.device).expand(self.rows, -1)
@@ -104,33 +150,73 @@ class LuminaTarget:
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over codes (T,), with the new lines that they call for; logits (T, V), hidden (B, T, 2, D)."""
-        device, start = self.rope.device, self.cache.committed
-        above: list[int] = []  # parent of each entry
-        sources: list[int] = []  # the code of each entry, -1 for a new line
-        self._nodes = []
-        for node, (parent, depth) in enumerate(zip(parents, depths(parents), strict=True)):
-            entries = [len(above)]
-            above.append(self._nodes[parent][-1] if parent >= 0 else -1)
-            sources.append(node)
-            if self.ends_row(self.done + depth):
-                entries.append(len(above))
-                above.append(entries[0])
-                sources.append(-1)
-            self._nodes.append(entries)
-        tree = tuple(above)
-        source = torch.tensor(sources, device=device)
-        ids = torch.where(source < 0, self.ids.line, tokens.to(device)[source] + self.ids.first)
-        place = torch.tensor(depths(tree), device=device) + start
-        mask = self.visible(ancestors(tree).to(device), start)
-        hidden = self.model(ids.expand(self.rows, -1), self.rope_rows(place), mask, self.cache)
-        pairs = torch.tensor([[entries[0], entries[-1]] for entries in self._nodes], device=device)
-        hidden = hidden[:, pairs]
-        return Step(mixed(self.head(hidden[:, :, 1]), self.scale), hidden)
+        plan, start = layout(parents, self.done % self.grid, self.grid, self.rope.device), self.cache.committed
+        self._nodes = plan.nodes
+        inputs = (tokens.to(self.rope.device), plan.source, plan.depth, plan.seen, plan.ends)
+        if self.room is None:
+            return Step(*self._pass(None, *inputs, start, self.pad))
+        span = self.cache.span(start + len(plan.source))
+        return Step(*self.room.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
+
+    def _pass(
+        self,
+        span: int | None,
+        tokens: Tensor,
+        source: Tensor,
+        depth: Tensor,
+        seen: Tensor,
+        ends: Tensor,
+        start: int | Tensor,
+        pad: int | Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        front = Front(start, span)
+        ids = torch.where(source < 0, self.ids.line, tokens[source] + self.ids.first)
+        rope, mask = self.rope_rows(depth + start, pad), self.visible(front.mask(seen), pad)
+        hidden = self.model(ids.expand(self.rows, -1), rope, mask, self.cache, front.slots(0, len(source)))
+        hidden = hidden[:, ends]
+        return mixed(self.head(hidden[:, :, 1]), self.scale), hidden
 
     def keep(self, path: list[int]) -> None:
         """Commit these codes of the last pass, with their new lines."""
         self.cache.keep([entry for node in path for entry in self._nodes[node]])
         self.done += len(path)
+
+    def forced(self, prompt: str, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One pass over the prompt and codes (T,) with their new lines, without the cache, as if nothing had been committed.
+
+        Returns:
+            Features (B, E, D), zero where the unconditional row is padded; the ids of the E entries, (E,); and for each code the last
+            entry before the next one, (T,).
+        """
+        self.prompt = self.encode(prompt)
+        lines = torch.tensor([self.ends_row(cell) for cell in range(len(tokens))], dtype=torch.long)
+        last = len(self.prompt) + torch.arange(len(tokens)) + lines.cumsum(0)
+        ids = torch.full((len(self.prompt) + len(tokens) + int(lines.sum()),), self.ids.line)
+        ids[: len(self.prompt)] = torch.tensor(self.prompt)
+        ids[last - lines] = tokens.cpu() + self.ids.first
+        ids, place = ids.to(self.rope.device), torch.arange(len(ids), device=self.rope.device)
+        valid = torch.stack([place >= 0, place >= self.pad][: self.rows])
+        hidden = self.model(ids.expand(self.rows, -1), self.rope_rows(place), prefix_mask(valid, len(ids))[:, None])
+        return hidden * valid[..., None], ids, last.to(ids.device)
+
+
+def drafter_like(cache: KVCache, model: Eagle) -> KVCache:
+    """A drafter's cache as long as its target's."""
+    _, rows, heads, length, head_dim = cache.keys.shape
+    return KVCache(1, rows, heads, length, head_dim, model.fc.weight)
+
+
+@lru_cache(256)
+def observation(count: int, column: int, grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Entries of observed codes of which the first stands in this column, a new line in front of each row: the code of each, -1 for a
+    new line, and which of the features (T · 2) it continues."""
+    entries = []
+    for k in range(count):
+        if (column + k) % grid == 0:
+            entries.append((-1, 2 * k))
+        entries.append((k, 2 * k + 1))
+    source, at = (torch.tensor(part).to(device, non_blocking=True) for part in zip(*entries, strict=True))
+    return source, at
 
 
 class LuminaDrafter(EagleDrafter):
@@ -145,65 +231,71 @@ class LuminaDrafter(EagleDrafter):
         self.head = target.head
         self.codes = target.ids.codes
         self.done = 0  # codes observed
+        self.room: Room | None = None
         self.cache: KVCache | None = None
 
-    def _entries(self, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
+    def _entries(self, front: Front, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
         """A pass over entries: features (B, E, D), the ids that follow them (E,), what they see (E, U + E), their ranks behind the
         committed entries (E,)."""
-        start, before = self.cache.committed, seen.shape[1] - len(ids)
-        rope, mask = self.target.rope_rows(rank + start), self.target.visible(seen, start)
-        # A padded entry sees its own kind, so that no row of the mask is empty.
-        mask |= F.pad(torch.eye(len(ids), dtype=torch.bool, device=ids.device), (start + before, 0))
-        return self.model(hidden, ids[None], rope, mask, self.cache, start + before)
+        rope, mask = self.target.rope_rows(rank + front.start, front.pad), self.target.visible(front.mask(seen), front.pad)
+        return self.model(hidden, ids[None], rope, mask, self.cache, front.slots(seen.shape[1] - len(ids), len(ids)))
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, 2, D); those of the prompt pair with its own next tokens."""
-        device, ids = hidden.device, self.target.ids
         if self.cache is None:
-            c, length = self.model.config, hidden.shape[1] + self.target.grid * (self.target.grid + 1) + 2 * SLACK
-            self.cache = KVCache(1, hidden.shape[0], c.heads, length, c.dim // c.heads, self.model.fc.weight)
-            prompt = hidden.shape[1] - len(tokens)
-            following, features = self.target.prompt[1 : prompt + 1], [hidden[:, :prompt, 0]]
+            self._begin(hidden, tokens)
         else:
-            prompt, following, features = 0, [], []
-        for k, code in enumerate(tokens.tolist()):
-            at = prompt + k
-            if self.done and self.target.ends_row(self.done - 1):
-                following.append(ids.line)
-                features.append(hidden[:, at : at + 1, 0])
-            following.append(code + ids.first)
-            features.append(hidden[:, at : at + 1, 1])
-            self.done += 1
-        count = len(following)
-        seen = ancestors(chain(count)).to(device)
-        output = self._entries(torch.cat(features, dim=1), torch.tensor(following, device=device), seen, torch.arange(count, device=device))
+            source, at = observation(len(tokens), self.done % self.target.grid, self.target.grid, hidden.device)
+            seen = tree_tensors(chain(len(source)), hidden.device)[1]
+            (self.feature,) = self._run(self._observed, ("observe",), len(source), hidden, tokens.to(hidden.device), source, at, seen)
+            self.cache.keep(list(range(len(source))))
+        self.done += len(tokens)
+
+    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, source: Tensor, at: Tensor, seen: Tensor) -> tuple[Tensor]:
+        ids = torch.where(source < 0, self.target.ids.line, tokens[source] + self.target.ids.first)
+        features = hidden.flatten(1, 2).index_select(1, at)
+        output = self._entries(front, features, ids, seen, torch.arange(len(ids), device=ids.device))
+        return (output[:, -1:].contiguous(),)
+
+    def _begin(self, hidden: Tensor, tokens: Tensor) -> None:
+        """The prompt and the first code. A padded entry sees itself, so that no row of the mask is empty."""
+        target, count = self.target, hidden.shape[1]
+        assert len(tokens) == 1, "the first observation is of one code"
+        self.room = target.room
+        self.cache = self.room.drafter if self.room else drafter_like(target.cache, self.model)
+        ids = torch.cat([torch.tensor(target.prompt[1:], device=hidden.device), tokens.to(hidden.device) + target.ids.first])
+        mask = target.visible(ancestors(chain(count)).to(hidden.device)) | torch.eye(count, dtype=torch.bool, device=hidden.device)
+        rope = target.rope_rows(torch.arange(count, device=hidden.device))
+        self.feature = self.model(hidden[:, :, 0], ids[None], rope, mask, self.cache, 0)[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
-        self.feature = output[:, -1:]
 
-    def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:
-        """As EagleDrafter's; passes over new lines are not among the calls."""
-        if isinstance(shape, Dynamic):
-            return self._dynamic(shape)
-        return self._tree(shape, to_probs, generator) if shape else self._chain(shape, to_probs, generator)
+    def _pad(self) -> int:
+        return self.target.pad
 
-    def _root(self) -> tuple[Tensor, Tensor]:
-        features, seen = super()._root()
-        return self._line(features, seen, 0) if self.target.ends_row(self.done - 1) else (features, seen)
+    def _phase(self, depth: int) -> tuple[bool, ...]:
+        return tuple(self.target.ends_row(self.done - 1 + i) for i in range(depth + 1))
 
-    def _append(self, hidden: Tensor, codes: Tensor, seen: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    def _ahead(self, nodes: int) -> int:
+        return 2 * nodes + 1
+
+    def _root(self, front: Front, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self._line(front, feature, seen, 0) if self.target.ends_row(self.done - 1) else (feature, seen)
+
+    def _append(self, front: Front, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int) -> tuple[Tensor, Tensor | None]:
         lines = (self.done + depth) // self.target.grid - (self.done - 1) // self.target.grid  # new lines since the last observed code
-        features, seen = self._level(hidden, codes + self.target.ids.first, seen, depth + lines)
+        features, seen = self._level(front, hidden, codes + self.target.ids.first, seen, depth + lines)
         ends = self.target.ends_row(self.done + depth)
-        return self._line(features, seen, depth + lines + 1) if ends else (features, seen)
+        return self._line(front, features, seen, depth + lines + 1) if ends else (features, seen)
 
-    def _line(self, features: Tensor, seen: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    def _line(self, front: Front, features: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
         """A new line after each entry of a level; the drafter's own feature stands in for the target's."""
-        return self._level(features, torch.full(seen.shape[:1], self.target.ids.line, device=seen.device), seen, rank)
+        ids = torch.full(features.shape[1:2], self.target.ids.line, device=features.device)
+        return self._level(front, features, ids, seen, rank)
 
-    def _level(self, hidden: Tensor, ids: Tensor, seen: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-        count = len(ids)
-        seen = torch.cat([seen, torch.eye(count, dtype=torch.bool, device=seen.device)], dim=1)
-        return self._entries(hidden, ids, seen, torch.full((count,), rank, device=seen.device)), seen
+    def _level(self, front: Front, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+        now = after(seen, len(ids), rank, ids.device)
+        features = self._entries(front, hidden, ids, now, torch.full((len(ids),), rank, device=ids.device))
+        return features, None if seen is None else now
 
 
 @dataclass
@@ -219,5 +311,25 @@ class LuminaPair(LoadedPair):
 
     def begin(self, cfg_scale: float) -> tuple[LuminaTarget, LuminaDrafter | None]:
         """Fresh sessions for one picture."""
-        target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope)
+        target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope, self.rooms)
         return target, None if self.drafter_model is None else LuminaDrafter(self.drafter_model, target)
+
+    def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
+        cache = lumina_cache(self.target_model, rows, PROMPT, self.text.grid)
+        return cache, None if self.drafter_model is None else drafter_like(cache, self.drafter_model)
+
+    def lesson(self, prompt: str, tokens: Tensor, cfg_scale: float) -> Lesson:
+        """See LoadedPair.lesson."""
+        target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope)
+        hidden, ids, last = target.forced(prompt, tokens[:-1])
+        entries = torch.arange(len(ids) - 1, device=ids.device)
+        itself = torch.eye(len(entries), dtype=torch.bool, device=ids.device)
+        mask = target.visible(ancestors(chain(len(entries))).to(ids.device)) | itself
+        logits = mixed(target.head(hidden[:, last]), cfg_scale)
+        return Lesson(hidden, ids[1:], target.rope_rows(entries), mask, last - 1, logits, target.head)
+
+    def empty_drafter(self) -> Eagle:
+        """See LoadedPair.empty_drafter."""
+        c = self.target_model.config
+        sizes = EagleConfig(c.dim, c.heads, c.ffn, c.vocab, norm_eps=c.norm_eps, input_norm=True, norm_rows=1, halves=True)
+        return with_embeddings(sizes, self.target_model.model.embed_tokens)

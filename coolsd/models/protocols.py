@@ -42,11 +42,35 @@ class Dynamic:
 
     Its tokens are ranked, not drawn: the `top_k` likeliest after each of the `top_k` most confident nodes of a level, `depth` levels
     (EAGLE-2 counts the four passes after the first level); of all these the `nodes` most confident are offered.
+
+    A ranked token is accepted with its p and no more, and a level with the p of its siblings together. Where rows are flat, as an image
+    model's are at temperature 1, that is far less than the overlap Σ min(p, q) that one drawn token reaches: this tree pays at low
+    temperature.
     """
 
     depth: int = 5
     top_k: int = 10
     nodes: int = 59
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One picture under teacher forcing, laid out as a drafter of the pair reads it, for training one.
+
+    The sequence is the condition, then the tokens of the picture with what the format puts between them; E of its entries are followed
+    by another one. Rows as in decoding: B = 2 (conditional, unconditional), or 1 where the guidance scale is 1.
+
+    A drafter's pass over `hidden[:, :-1]` with `ids`, `rope` and `mask` gives features that should be `hidden[:, 1:]`; those at entries
+    `at`, through `head`, should give the rows of `logits`: the guided laws of tokens 1 … n - 1.
+    """
+
+    hidden: Tensor  # (B, E + 1, D) target features, in the dtype of the weights; zero where the unconditional row is padded
+    ids: Tensor  # (E,) int64: of the token that follows each entry, as the drafter embeds it
+    rope: Tensor  # rotations of the entries, for the drafter's layer: (E, head_dim / 2, 2), or (B, E, head_dim / 2, 2)
+    mask: Tensor | None  # (B, 1, E, E) bool, True = visible; None: plain causal
+    at: Tensor  # (n - 1,) int64: entries whose output predicts the row of a token
+    logits: Tensor  # (n - 1, V) float32
+    head: Callable[[Tensor], Tensor]  # features (..., D) to the logits of the codes (..., V), before guidance
 
 
 Shape = tuple[int, ...] | Dynamic  # of a draft: fixed parents, or left to the drafter
@@ -98,3 +122,6 @@ class Pair(Protocol):
 
     def picture(self, tokens: list[int]) -> object:
         """PIL image of a whole or partial token sequence."""
+
+    def free(self) -> None:
+        """Give back the memory that pictures took and that is kept for the next ones."""

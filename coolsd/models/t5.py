@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from .text import Conditioning
-from .weights import LoadError, first_file, read_json
+from .llamagen import Conditioning
+from .weights import LoadError, first_file, read_json, read_tokenizer
 
 REMEMBERED = 256  # prompts whose features are kept
 DASHES = "֊־᐀᠆‐-―⸗⸚⸺⸻⹀〜〰゠︱︲﹘﹣－"
@@ -146,12 +146,12 @@ def load_t5(folder: Path, length: int, width: int, device: str) -> T5Text:
     found = read_json(folder / "config.json").get("d_model")
     if found != width:
         raise LoadError(f"text encoder: {folder} gives features of width {found}, the target was made for {width} (flan-t5-xl).")
-    first_file(folder, ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"))
-    tokenizer = Tokenizer.from_file(str(first_file(folder, ("tokenizer.json",))))
+    weights = first_file(folder, ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"))
+    tokenizer = read_tokenizer(folder / "tokenizer.json")
     try:
         encoder, info = T5EncoderModel.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True, output_loading_info=True)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise LoadError(f"text encoder: {folder} cannot be read ({str(error).splitlines()[0]}).") from error
+        raise LoadError(f"text encoder: {weights.name} in {folder} cannot be read ({str(error).splitlines()[0]}).") from error
     if info["missing_keys"] or info["mismatched_keys"]:
         wrong = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
         raise LoadError(f"text encoder: {len(wrong)} tensors are missing or do not fit in {folder} (first: {wrong[0]}).")

@@ -3,34 +3,34 @@
 A prompt becomes up to C token vectors, left-padded with zeros, as LlamaGen lays out its T5 features.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Conditioning:
-    """Text features (C, caption_dim), zero where padded, and which of them are real, (C,) bool."""
-
-    features: Tensor
-    valid: Tensor
+from .llamagen import Conditioning
+from .weights import LoadError, read_state, read_tokenizer
+from .world import World
 
 
 class TextTable:
     """Prompt to Conditioning by table look-up; no network."""
 
-    def __init__(self, tokenizer: Tokenizer, table: Tensor, length: int):
-        self.tokenizer, self.table, self.length = tokenizer, table, length
+    def __init__(self, tokenizer: Tokenizer, table: Tensor, length: int, world: World | None = None):
+        self.tokenizer, self.table, self.length, self.world = tokenizer, table, length, world
 
     @classmethod
     def load(cls, folder: Path, length: int) -> "TextTable":
-        """From `text_tokenizer.json` and `text_table.safetensors` (key `embedding.weight`)."""
-        table = load_file(folder / "text_table.safetensors")["embedding.weight"]
-        return cls(Tokenizer.from_file(str(folder / "text_tokenizer.json")), table, length)
+        """From `text_tokenizer.json` and `text_table.safetensors` (key `embedding.weight`), with the pair's words.json where there is one.
+
+        Raises:
+            LoadError: files that are missing or broken.
+        """
+        table = read_state(folder / "text_table.safetensors").get("embedding.weight")
+        if table is None or table.ndim != 2:
+            raise LoadError(f"text_table.safetensors in {folder} has no table embedding.weight.")
+        return cls(read_tokenizer(folder / "text_tokenizer.json"), table, length, World.load(folder))
 
     def ids(self, prompt: str) -> list[int]:
         """Token ids of a lower-cased prompt, at most `length`; an empty list only for an empty prompt."""

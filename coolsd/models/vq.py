@@ -14,7 +14,7 @@ from .tokenizer import ImageTokenizer
 from .weights import LoadError, fill, read_state
 
 LEVELS = [1, 1, 2, 2, 4]  # channel multipliers of both networks; stride 16
-MIDDLE = ("block_1", "attn_1", "block_2")
+MIDDLE = {"0": "block_1", "1": "attn_1", "2": "block_2"}
 UNUSED = ("loss.", "quantize.codebook_used")
 
 
@@ -27,7 +27,9 @@ def from_llamagen(state: dict[str, Tensor]) -> dict[str, Tensor]:
             rest = rest.replace("conv_blocks.", {"encoder": "down.", "decoder": "up."}[head], 1).replace(".res.", ".block.", 1)
         elif rest.startswith("mid."):
             _, index, rest = rest.split(".", 2)
-            rest = f"mid.{MIDDLE[int(index)]}.{rest}"
+            if index not in MIDDLE:
+                raise LoadError(f"picture tokenizer: {name} is no name of LlamaGen's VQ-16; the file is another network's.")
+            rest = f"mid.{MIDDLE[index]}.{rest}"
         out[f"{head}.{rest}"] = tensor
     return out
 
@@ -43,7 +45,7 @@ def from_chameleon(state: dict[str, Tensor]) -> dict[str, Tensor]:
     out = {}
     for name, tensor in state.items():
         parts = name.split(".")
-        if taming and name.startswith("decoder.up."):
+        if taming and name.startswith("decoder.up.") and parts[2].isdigit():
             parts[2] = str(len(LEVELS) - 1 - int(parts[2]))
         out[".".join(parts)] = tensor
     return out

@@ -1,5 +1,6 @@
 """Weight files in every public layout, read strictly: what does not fit is named before anything runs."""
 
+import argparse
 import json
 import logging
 import pickle
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from .chameleon import ChameleonConfig
@@ -27,13 +29,25 @@ class LoadError(ValueError):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file, or a LoadError that names it."""
+    """A JSON object from a file, or a LoadError that names it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LoadError(f"{path.name} is missing in {path.parent}.") from None
     except ValueError:
-        raise LoadError(f"{path.name} in {path.parent} is not valid JSON; copy it again.") from None
+        data = None
+    if not isinstance(data, dict):
+        raise LoadError(f"{path.name} in {path.parent} is not valid JSON; copy it again.")
+    return data
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A text tokenizer's tokenizer.json, or a LoadError that names it."""
+    read_json(path)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise LoadError(f"{path.name} in {path.parent} is no tokenizer ({error}).") from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -47,13 +61,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # LlamaGen's checkpoints keep their options beside the weights
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
         raise LoadError(f"{path.name} cannot be read ({type(error).__name__}); it may be cut short. Copy or download it again.") from error
-    for key in CONTAINERS:
-        if isinstance(state.get(key), dict):
-            return state[key]
-    if not all(isinstance(v, Tensor) for v in state.values()):
+    if isinstance(state, dict):
+        state = next((state[key] for key in CONTAINERS if isinstance(state.get(key), dict)), state)
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise LoadError(f"{path.name} holds none of the keys {', '.join(CONTAINERS)} and is no table of tensors.")
     return state
 
@@ -101,7 +115,10 @@ def from_lantern(state: dict[str, Tensor]) -> dict[str, Tensor]:
     for key, tensor in state.items():
         if key.endswith("self_attn.q_proj.weight"):
             base = key.removesuffix("q_proj.weight")
-            stacked = torch.cat([state[f"{base}{p}_proj.weight"] for p in "qkv"])
+            parts_of_it = [f"{base}{p}_proj.weight" for p in "qkv"]
+            if absent := [name for name in parts_of_it if name not in state]:
+                raise LoadError(f"target: {absent[0]} is missing in the file.")
+            stacked = torch.cat([state[name] for name in parts_of_it])
             out[base.removeprefix("model.").replace("self_attn.", "attention.") + "wqkv.weight"] = stacked
         elif not key.endswith(("k_proj.weight", "v_proj.weight")):
             for old, new in (names | parts).items():

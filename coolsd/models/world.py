@@ -1,0 +1,89 @@
+"""What a pair paints, by the words it was trained on, and whether a prompt lies outside.
+
+A small pair has seen few things. Asked for another it draws what it knows, and the person should be told why. Derived: a prompt is inside
+when one of its words is a word of the pair's world, or stands near one in the pair's own text table.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FILE = "words.json"
+NEAR = 0.5  # cosine from which a word counts as near one of the world; chosen on the words of tests/test_world.py
+
+
+@dataclass(frozen=True)
+class World:
+    """about: what the pair paints, in a few words; words: things in its captions; examples: prompts that it can follow."""
+
+    about: str
+    words: frozenset[str]
+    examples: tuple[str, ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> "World | None":
+        """From a pair's words.json; None where there is none."""
+        path = folder / FILE
+        if not path.exists():
+            return None
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return cls(data["about"], frozenset(data["words"]), tuple(data["examples"]))
+
+    def save(self, folder: Path) -> None:
+        """Write words.json."""
+        data = {"about": self.about, "examples": list(self.examples), "words": sorted(self.words)}
+        (folder / FILE).write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def split(prompt: str) -> list[str]:
+    """The words of a prompt, in lower case."""
+    return re.findall(r"[^\W\d_]+", prompt.lower())
+
+
+def known(word: str, words: frozenset[str]) -> bool:
+    """Whether the word, or its singular, is one of these."""
+    singulars = (word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y")
+    return word in words or (word.endswith("s") and any(form in words for form in singulars))
+
+
+class Near:
+    """Cosine similarity of words to those of a world that the table holds in one piece: the pieces of rarer words mean other things."""
+
+    def __init__(self, world: World, tokenizer: Any, table: Tensor):
+        self.tokenizer, self.table = tokenizer, table
+        whole = [ids for ids in map(self._ids, sorted(world.words)) if len(ids) == 1]
+        self.rows = F.normalize(table[torch.tensor(whole, dtype=torch.long).flatten()].float(), dim=-1)
+
+    def _ids(self, word: str) -> list[int]:
+        return self.tokenizer.encode(word, add_special_tokens=False).ids
+
+    def __call__(self, word: str) -> float:
+        """The highest cosine, in [-1, 1]; -1 where there is nothing to compare."""
+        ids = self._ids(word)
+        if not ids or not len(self.rows):
+            return -1.0
+        return float((self.rows @ F.normalize(self.table[torch.tensor(ids)].float().mean(0), dim=0)).max())
+
+
+def outside(text: Any, prompt: str) -> bool:
+    """Whether a prompt names nothing of the world of a text table; False where its world is not known."""
+    world = getattr(text, "world", None)
+    if world is None or any(known(word, world.words) for word in split(prompt)):
+        return False
+    near = Near(world, text.tokenizer, text.table)
+    return all(near(word) < NEAR for word in split(prompt))
+
+
+def notice(pair: Any, prompt: str) -> str:
+    """What to tell a person whose prompt lies outside the pair's world; empty where it does not."""
+    text = getattr(pair, "text", None)
+    if not outside(text, prompt):
+        return ""
+    examples = ", ".join(f"“{example}”" for example in text.world.examples)
+    return f"{pair.name} paints {text.world.about}, so this prompt gets its nearest picture. It can follow: {examples}."
