@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from .data import Row, read_pictures
+from .loop import Progress
 
 SIDE = 64  # pixels; measures are taken on a small copy
 # name: hue interval in degrees (may wrap), for saturated pixels
@@ -144,22 +145,45 @@ def flower_captions(label: str, colour: str | None, ground: str | None) -> list[
     return out
 
 
+def plain_captions(label: str) -> list[str]:
+    """Wordings of a label of which nothing else is known."""
+    return [label, article(label), f"a photo of {article(label)}"]
+
+
 def captions(picture: Image.Image, row: Row) -> list[str]:
     """All wordings for one picture; a caption in the CSV is used as it stands."""
     if row.caption:
         return [row.caption]
     if row.label in PLACES:
         return scene_captions(row.label, scene_traits(picture, row.label))
-    return flower_captions(row.label or "flower", petal_colour(picture), background(picture))
+    if "flower" in row.source or "flower" in row.label:
+        return flower_captions(row.label, petal_colour(picture), background(picture))
+    return plain_captions(row.label)
 
 
 def write_captions(images: Path, rows: list[Row], out: Path) -> Counter:
-    """Write a CSV like the input's with a `captions` column (wordings joined by '|'); returns the counts of skipped pictures."""
+    """Write a CSV like the input's with a `captions` column (wordings joined by '|'); returns the counts of skipped pictures.
+
+    Every line is written, so that row numbers stay: a skipped picture has no wording.
+
+    Raises:
+        ValueError: lines without label and caption.
+    """
+    if nameless := [row.file for row in rows if not row.label and not row.caption]:
+        raise ValueError(f"{len(nameless)} lines have neither label nor caption (first: {nameless[0]}). Fill in one of these columns.")
     skipped: Counter = Counter()
-    with out.open("w", newline="", encoding="utf-8") as handle:
+    progress = Progress("captions", len(rows), every=1000)
+    wordings = [""] * len(rows)
+    for number, picture in read_pictures(images, rows, skipped):
+        wordings[number] = "|".join(captions(picture, rows[number]))
+        progress.update(number)
+    if not any(wordings):
+        raise ValueError(f"None of the CSV's pictures can be read from {images}.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(out.name + ".part")
+    with part.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["file", "source", "label", "split", "captions"])
-        for number, picture in read_pictures(images, rows, skipped):
-            row = rows[number]
-            writer.writerow([row.file, row.source, row.label, row.split, "|".join(captions(picture, row))])
+        writer.writerows([row.file, row.source, row.label, row.split, words] for row, words in zip(rows, wordings, strict=True))
+    part.rename(out)
     return skipped

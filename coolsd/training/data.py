@@ -5,10 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
+from zlib import error as ZlibError
 
 import numpy as np
 from PIL import Image, ImageOps
+
+VALID_EVERY = 20  # pictures, where the CSV does not say which are valid
 
 
 @dataclass(frozen=True)
@@ -23,41 +26,63 @@ class Row:
 
 
 def read_rows(path: Path, required: tuple[str, ...] = ("file",)) -> list[Row]:
-    """Rows of an index CSV. Known columns: file, label, split (train or valid), source, caption.
+    """Rows of an index CSV. Known columns: file, label, split (train or valid; without it every 20th picture is valid), source, caption.
 
     Raises:
         ValueError: a required column is missing, or there is no row.
     """
-    with path.open(newline="", encoding="utf-8") as handle:
+    with path.open(newline="", encoding="utf-8-sig") as handle:
         reader = csv.DictReader(handle)
         missing = [name for name in required if name not in (reader.fieldnames or [])]
         if missing:
             raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ['none'])}.")
         known = Row.__dataclass_fields__
-        rows = [Row(**{"label": "", "split": "train"} | {k: v or "" for k, v in line.items() if k in known}) for line in reader]
+        rows = []
+        for number, line in enumerate(reader):
+            split = "train" if number % VALID_EVERY else "valid"
+            rows.append(Row(**{"label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
     if not rows:
         raise ValueError(f"{path.name} has no rows. Give one line a picture, with its file name.")
     return rows
 
 
-def opener(images: Path) -> Callable[[str], Image.Image]:
-    """A function that opens a picture by name from a folder or a zip file, as RGB, upright."""
-    if images.suffix == ".zip":
+Open = Callable[[str], Image.Image]
+
+
+def opener(images: Path) -> Open:
+    """A function that opens a picture by name from a folder or a zip file, as RGB, upright.
+
+    Raises:
+        ValueError: there is no such folder, or the zip file is broken.
+    """
+    if images.is_dir():
+        return lambda name: ImageOps.exif_transpose(Image.open(images / name)).convert("RGB")
+    if not images.exists():
+        raise ValueError(f"There is no folder or zip file {images}.")
+    try:
         archive = ZipFile(images)
-        return lambda name: ImageOps.exif_transpose(Image.open(archive.open(name))).convert("RGB")
-    return lambda name: ImageOps.exif_transpose(Image.open(images / name)).convert("RGB")
+    except BadZipFile:
+        raise ValueError(f"{images} is neither a folder nor a readable zip file.") from None
+    return lambda name: ImageOps.exif_transpose(Image.open(archive.open(name))).convert("RGB")
+
+
+def attempt(open_picture: Open, name: str) -> Image.Image | str:
+    """The picture, or why there is none: "missing" or "unreadable"."""
+    try:
+        return open_picture(name)
+    except (KeyError, FileNotFoundError):
+        return "missing"
+    except (OSError, ValueError, SyntaxError, EOFError, BadZipFile, ZlibError, Image.DecompressionBombError):
+        return "unreadable"
 
 
 def read_pictures(images: Path, rows: list[Row], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
     """(row number, picture) of every readable picture; missing and unreadable ones are counted in `skipped`."""
     open_picture = opener(images)
     for number, row in enumerate(rows):
-        try:
-            picture = open_picture(row.file)
-        except (KeyError, FileNotFoundError):
-            skipped["missing"] += 1
-        except (OSError, ValueError, SyntaxError):
-            skipped["unreadable"] += 1
+        picture = attempt(open_picture, row.file)
+        if isinstance(picture, str):
+            skipped[picture] += 1
         else:
             yield number, picture
 

@@ -1,24 +1,27 @@
-"""Train an EAGLE-1 drafter on a frozen target of any LlamaGen-format pair. Resumable at any moment.
+"""Train an EAGLE-1 drafter for the frozen target of any pair. Resumable at any moment.
 
 Source: EAGLE (arXiv 2401.15077): regression on the target's features plus cross-entropy to its rows, with noise on the input features.
 Two changes (ours): conditional and unconditional rows are trained together and the cross-entropy is taken on the *guided* rows, which is
 what verification compares; and a second pass feeds the drafter its own predictions, as drafting does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..models.eagle import Eagle
-from ..models.llamagen import LlamaGen, prefix_mask
-from ..sampling import guide
-from .loop import fit, restore
+from ..models.pair import LoadedPair
+from ..models.protocols import Lesson
+from ..models.target import mixed
+from .loop import Place, fit, restore
 from .muon import optimizers
-from .tokens import Batch
+from .samples import Example
+from .tokens import Photos
 
 
 @dataclass(frozen=True)
@@ -36,68 +39,72 @@ class DrafterRecipe:
     feature_weight: float = 1.0
     row_weight: float = 1.0
     own_share: float = 0.5  # features replaced by the drafter's own in the second pass
-    scale: float = 4.0  # guidance of the rows
+    sampled: float = 0.5  # share of pictures that the target painted itself, where there are some
+    scale: float = 4.0  # guidance of the rows, and of the target's own pictures
+    top_k: int = 500  # of the target's own pictures
     seed: int = 0
     every: int = 100
 
 
-@torch.no_grad()
-def target_features(target: LlamaGen, batch: Batch, rope: Tensor) -> Tensor:
-    """Features of conditional rows, then unconditional rows, at all positions: (2B, C + n - 1, D). Padded as in decoding."""
-    c = target.config
-    count, length = batch.features.shape[:2]
-    pad = c.caption_tokens - length
-    features = torch.cat([F.pad(batch.features, (0, 0, pad, 0)), target.cls_embedding.uncond_embedding.expand(count, -1, -1)])
-    valid = torch.arange(c.caption_tokens, device=rope.device) >= pad
-    condition = target.cls_embedding.cap_proj(features)
-    x = torch.cat([condition, target.tok_embeddings(batch.tokens[:, :-1]).to(condition.dtype).repeat(2, 1, 1)], dim=1)
-    return target(x, rope[: x.shape[1]], prefix_mask(valid, x.shape[1]))
+class Examples:
+    """Pictures to learn from: photos' tokens with their captions, and the target's own. The k-th is the same each time."""
+
+    def __init__(self, photos: Photos | None, own: Sequence[Example], sampled: float, seed: int):
+        self.photos, self.own, self.seed = photos, own, seed
+        self.sampled = 0.0 if not own else 1.0 if photos is None else sampled
+        self.numbers = sorted(photos.variants) if photos else []
+
+    def __call__(self, k: int) -> Example:
+        random = np.random.default_rng((self.seed, k))
+        if random.random() < self.sampled:
+            return self.own[random.integers(len(self.own))]
+        number = self.numbers[random.integers(len(self.numbers))]
+        tokens, captions = self.photos.variants[number], self.photos.captions[number]
+        chosen = tokens[random.integers(len(tokens))].astype(np.int64)
+        return captions[random.integers(len(captions))], torch.from_numpy(chosen)
 
 
-def drafter_loss(
-    drafter: Eagle, target: LlamaGen, hidden: Tensor, tokens: Tensor, rope: Tensor, recipe: DrafterRecipe, own: bool
-) -> Tensor:
-    """Feature and row loss over all draft positions of the batch.
+def drafter_loss(drafter: Eagle, lesson: Lesson, recipe: DrafterRecipe, own: bool) -> Tensor:
+    """Feature and row loss over all draft positions of one picture.
 
     Args:
-        hidden: (2B, C + n - 1, D) from target_features; tokens (B, n).
         own: add the second pass over the drafter's own features.
     """
-    first = hidden.shape[1] - tokens.shape[1] + 1  # condition positions; entry first - 1 is paired with token 0
-    ids = F.pad(tokens[:, :-1], (first - 1, 0)).repeat(2, 1)
-    inputs, wanted = hidden[:, :-1], hidden[:, first:]
-    noisy = inputs + (torch.rand_like(inputs) - 0.5) * (2 * recipe.noise * inputs.std())
-    with torch.no_grad():
-        p = guide(*target.output(wanted).float().chunk(2), recipe.scale).softmax(-1)
+    inputs, at = lesson.hidden[:, :-1], lesson.at
+    p = lesson.logits.softmax(-1)
 
     def terms(features: Tensor) -> Tensor:
-        guided = guide(*target.output(features).float().chunk(2), recipe.scale)
-        rows = -(p * guided.log_softmax(-1)).sum(-1).mean()
-        return recipe.feature_weight * F.smooth_l1_loss(features.float(), wanted.float()) + recipe.row_weight * rows
+        found, wanted = features[:, at], lesson.hidden[:, at + 1]
+        rows = -(p * mixed(lesson.head(found), recipe.scale).log_softmax(-1)).sum(-1).mean()
+        return recipe.feature_weight * F.smooth_l1_loss(found.float(), wanted.float()) + recipe.row_weight * rows
 
-    predicted = drafter(noisy, ids, rope[: ids.shape[1]])
-    total = terms(predicted[:, first - 1 :])
+    noisy = inputs + (torch.rand_like(inputs) - 0.5) * (2 * recipe.noise * inputs.std())
+    predicted = drafter(noisy, lesson.ids[None], lesson.rope, lesson.mask)
+    total = terms(predicted)
     if own:
-        shifted = torch.cat([inputs[:, :first], predicted[:, first - 1 : -1].to(inputs.dtype)], dim=1).detach()
-        chosen = torch.rand(shifted.shape[:2], device=shifted.device) < recipe.own_share
-        again = drafter(torch.where(chosen[..., None], shifted, inputs), ids, rope[: ids.shape[1]])
-        total = (total + terms(again[:, first - 1 :])) / 2
+        chosen = torch.rand(at.shape[0] - 1, device=at.device) < recipe.own_share
+        mixture = inputs.clone()
+        mixture[:, at[1:][chosen]] = predicted[:, at[:-1][chosen]].detach().to(inputs.dtype)
+        total = (total + terms(drafter(mixture, lesson.ids[None], lesson.rope, lesson.mask))) / 2
     return total
 
 
-def train_drafter(drafter: Eagle, target: LlamaGen, batches: Iterator[Batch], recipe: DrafterRecipe, checkpoint: Path) -> None:
+def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: DrafterRecipe, checkpoint: Path, place: Place) -> None:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
-    torch.manual_seed(recipe.seed)
-    target.eval().requires_grad_(False)
-    target_rope, rope = target.rope(), drafter.rope()
+    drafter.to(place.device).train()
     optims = optimizers(drafter, (drafter.fc, drafter.layers), recipe.muon, recipe.adam, recipe.weight_decay)
     start = restore(checkpoint, "drafter", drafter, optims)
+    torch.manual_seed(recipe.seed + start * place.ranks + place.rank)
 
     def loss_of(step: int) -> Tensor:
-        batch = next(batches)
-        with torch.autocast(rope.device.type, torch.bfloat16):
-            hidden = target_features(target, batch, target_rope)
-            return drafter_loss(drafter, target, hidden, batch.tokens, rope, recipe, own=step > recipe.steps // 4)
+        first = (step * place.ranks + place.rank) * recipe.batch
+        losses = []
+        with torch.autocast(place.device.type, torch.bfloat16):
+            for k in range(first, first + recipe.batch):
+                with torch.no_grad():
+                    lesson = pair.lesson(*examples(k), recipe.scale)
+                losses.append(drafter_loss(drafter, lesson, recipe, own=step > recipe.steps // 4))
+        return torch.stack(losses).mean()
 
-    fit("drafter", drafter, optims, recipe, checkpoint, start, loss_of)
+    fit("drafter", drafter, optims, recipe, checkpoint, start, loss_of, place=place)

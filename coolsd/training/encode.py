@@ -1,5 +1,6 @@
 """Photos to tokens, once: each picture in a few flips and crops, kept on disk for the target and the drafter."""
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import torch
 
 from ..models.tokenizer import ImageTokenizer
 from .data import Row, read_pictures, square
+from .loop import Progress
 
 BATCH = 16
 PART = 1024  # pictures a file
@@ -37,21 +39,42 @@ def encode_part(
         yield from zip(chosen, tokenizer.encode(tensor).cpu().numpy().astype(np.uint16), strict=True)
 
 
+def _digest(tokenizer: ImageTokenizer) -> str:
+    """Changes with anything that codes depend on, and not with the decoder."""
+    digest = hashlib.sha256()
+    for name, tensor in tokenizer.vqvae.state_dict().items():
+        if name.startswith(("encoder.", "quant_conv.", "quantize.")):
+            digest.update(tensor.float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
 def encode_to(folder: Path, images: Path, rows: list[Row], tokenizer: ImageTokenizer, variants: int) -> Counter:
     """Write `tokens_<variant>_<part>.npz` (rows (N,), tokens (N, n)), parts that are there already excepted.
 
     Parts are shuffled alike each time, so that a target can start on the first of them. Returns the counts of skipped pictures.
+
+    Raises:
+        ValueError: no picture can be read, or the folder holds tokens of another tokenizer.
     """
     skipped: Counter = Counter()
     folder.mkdir(parents=True, exist_ok=True)
+    mark, made_by = folder / "tokenizer.sha256", _digest(tokenizer)
+    if mark.exists() and mark.read_text() != made_by:
+        raise ValueError(f"{folder} holds tokens of another tokenizer. Name another folder.")
+    mark.write_text(made_by)
     order = np.random.default_rng(0).permutation(len(rows)).tolist()
-    for variant, start in itertools.product(range(variants), range(0, len(rows), PART)):
-        path = folder / f"tokens_{variant}_{start // PART:03d}.npz"
-        if path.exists():
-            continue
+    parts = list(itertools.product(range(variants), range(0, len(rows), PART)))
+    parts = [(variant, start, folder / f"tokens_{variant}_{start // PART:03d}.npz") for variant, start in parts]
+    parts = [part for part in parts if not part[2].exists()]
+    progress = Progress("encode", len(parts), every=1)
+    for step, (variant, start, path) in enumerate(parts):
         found = list(encode_part(images, rows, order[start : start + PART], tokenizer, variant, skipped))
-        part = path.with_suffix(".part")
-        with part.open("wb") as handle:
-            np.savez(handle, rows=np.array([n for n, _ in found]), tokens=np.stack([t for _, t in found]))
-        part.rename(path)
+        if found:
+            part = path.with_suffix(".part")
+            with part.open("wb") as handle:
+                np.savez(handle, rows=np.array([n for n, _ in found]), tokens=np.stack([t for _, t in found]))
+            part.rename(path)
+        progress.update(step)
+    if not any(folder.glob("tokens_*.npz")):
+        raise ValueError(f"None of the CSV's pictures can be read from {images}.")
     return skipped

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import JanusVQVAE
 
 from ..models.eagle import EagleConfig
 from ..models.llamagen import LlamaGenConfig
@@ -14,7 +15,7 @@ from ..models.llamagen import LlamaGenConfig
 def _write(path: Path, state: dict[str, Tensor], dtype: torch.dtype, config: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    save_file({name: tensor.to(dtype).contiguous() for name, tensor in state.items()}, part)
+    save_file({name: tensor.to(dtype).cpu().contiguous() for name, tensor in state.items()}, part)
     part.rename(path)
     (path.parent / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
@@ -39,18 +40,27 @@ def export_target(state: dict[str, Tensor], config: LlamaGenConfig, folder: Path
 
 
 def export_drafter(state: dict[str, Tensor], config: EagleConfig, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write model.safetensors and config.json in LANTERN's drafter layout."""
+    """Write model.safetensors and config.json in LANTERN's drafter layout; for Chameleon's family without LlamaGen's grid and condition."""
     fields = {
-        "model_type": "llama",
+        "model_type": "chameleon" if config.halves else "llama",
         "hidden_size": config.dim,
         "num_hidden_layers": 1,
         "num_attention_heads": config.heads,
         "intermediate_size": config.ffn,
         "vocab_size": config.vocab,
-        "cls_token_num": config.caption_tokens,
-        "block_size": config.grid**2,
         "rms_norm_eps": config.norm_eps,
         "bias": config.bias,
-        "input_type": "t2i",
     }
+    if not config.halves:
+        fields |= {"cls_token_num": config.caption_tokens, "block_size": config.grid**2, "input_type": "t2i"}
     _write(folder / "model.safetensors", state, dtype, fields)
+
+
+def export_vq(vqvae: JanusVQVAE, folder: Path) -> None:
+    """Write a picture tokenizer as transformers does: config.json and model.safetensors, float32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.float().cpu().contiguous() for name, tensor in vqvae.state_dict().items()}
+    part = folder / "model.part"
+    save_file(state, part, metadata={"format": "pt"})
+    part.rename(folder / "model.safetensors")
+    vqvae.config.save_pretrained(folder)

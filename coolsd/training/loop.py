@@ -35,7 +35,8 @@ class Trapezoid:
 
 def save_checkpoint(path: Path, **state: Any) -> None:
     """Write the state beside `path`, then rename: a kill leaves the old file or the new one, never half of one."""
-    part = path.with_suffix(".part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
     torch.save(state, part)
     os.replace(part, path)
 
@@ -56,17 +57,70 @@ class Progress:
     smooth: float | None = None
     began: float = field(default_factory=time.monotonic)
 
-    def update(self, step: int, loss: float, note: str = "") -> None:
-        """Record the loss of `step` (from 0)."""
-        self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
+    def update(self, step: int, loss: float | None = None, note: str = "") -> None:
+        """Record that `step` (from 0) is done, and its loss where there is one."""
+        if loss is not None:
+            self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
         live = sys.stderr.isatty()
         if not live and (step + 1) % self.every and step + 1 != self.steps:
             return
         done = step + 1 - self.start
         left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
         eta = timedelta(seconds=round(left))
-        line = f"{self.name} {step + 1}/{self.steps} loss {self.smooth:.4f} eta {eta} {note}"
+        shown = "" if self.smooth is None else f" loss {self.smooth:.4f}"
+        line = f"{self.name} {step + 1}/{self.steps}{shown} eta {eta} {note}"
         print(f"\r{line}" if live else line, end="" if live and step + 1 < self.steps else "\n", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run computes: alone, or as one of `ranks` processes on a device each, started by `accelerate launch`."""
+
+    device: torch.device
+    rank: int = 0
+    ranks: int = 1
+    accelerator: Any = None
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
+
+    def same(self, *tensors: Tensor) -> None:
+        """Overwrite these with the first process's."""
+        if self.accelerator is not None:
+            from accelerate.utils import broadcast
+
+            for tensor in tensors:
+                tensor.copy_(broadcast(tensor.clone(), from_process=0))
+
+    def share(self, module: nn.Module) -> None:
+        """Average the gradients over all processes."""
+        if self.accelerator is None:
+            return
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        mean = self.accelerator.reduce(torch.cat([g.flatten() for g in gradients]), reduction="mean")
+        for gradient, part in zip(gradients, mean.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+ALONE = Place(torch.device("cpu"))
+
+
+def place() -> Place:
+    """This process's place: a GPU where there is one.
+
+    Raises:
+        ValueError: several processes were launched without accelerate being installed.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return Place(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        from accelerate import Accelerator
+    except ImportError:
+        raise ValueError("Training in several processes needs accelerate: pip install -r coolsd/training/requirements.txt") from None
+    accelerator = Accelerator()
+    return Place(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
 
 
 class Recipe(Protocol):
@@ -79,13 +133,20 @@ class Recipe(Protocol):
 
 
 def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[Rated]) -> int:
-    """Continue from the checkpoint when there is one; returns the step to go on with."""
+    """Continue from the checkpoint when there is one; returns the step to go on with.
+
+    Raises:
+        ValueError: it holds another model's state.
+    """
     state = load_checkpoint(checkpoint)
     if state is None:
         return 0
-    module.load_state_dict(state[name])
-    for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
-        optim.load_state_dict(saved)
+    try:
+        module.load_state_dict(state[name])
+        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
+            optim.load_state_dict(saved)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{checkpoint} is of a run with other sizes; name another --checkpoint, or remove it.") from error
     return state["step"]
 
 
@@ -98,17 +159,24 @@ def fit(
     start: int,
     loss_of: Callable[[int], Tensor],
     note: Callable[[], str] = str,
+    place: Place = ALONE,
 ) -> None:
-    """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often."""
+    """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often.
+
+    Of several processes each computes its own loss; the first one writes.
+    """
     schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
     progress = Progress(name, recipe.steps, start=start)
     for step in range(start, recipe.steps):
         prepare(optims, schedule(step))
         loss = loss_of(step)
         loss.backward()
+        place.share(module)
         for optim, _ in optims:
             optim.step()
+        if place.rank:
+            continue
         due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
-        progress.update(step, loss.item(), note() if due else "")
         if due:
             save_checkpoint(checkpoint, **{name: module.state_dict()}, optimizers=[o.state_dict() for o, _ in optims], step=step + 1)
+        progress.update(step, loss.item(), note() if due else "")

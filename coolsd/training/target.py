@@ -5,7 +5,7 @@ features of the code's vector, folded into plain weights when saved. And a shall
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..models.llamagen import LlamaGen, LlamaGenConfig
-from .loop import fit, restore
+from .loop import ALONE, Place, fit, restore
 from .muon import optimizers
 from .tokens import Batch, TokenData
 
@@ -108,6 +108,24 @@ def deepen(trainee: Trainee, config: LlamaGenConfig, codebook: Tensor) -> Traine
     return deep
 
 
+def grown(checkpoint: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
+    """The trainee of a shallower run's checkpoint, deepened to config.layers.
+
+    Raises:
+        ValueError: the checkpoint is not of such a run.
+    """
+    try:
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["trainee"]
+        layers = 1 + max(int(name.split(".")[2]) for name in state if name.startswith("model.layers."))
+        shallow = Trainee(replace(config, layers=layers), codebook)
+        shallow.load_state_dict(state)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{checkpoint} is no checkpoint of a shallower target of these sizes.") from error
+    if config.layers % layers:
+        raise ValueError(f"--layers must be a multiple of the {layers} layers in {checkpoint.name}.")
+    return deepen(shallow, config, codebook)
+
+
 @torch.no_grad()
 def validation_loss(trainee: Trainee, data: TokenData, rope: Tensor, pictures: int = 256, captions: bool = True) -> float:
     """Nats per token on the first `pictures` validation pictures, with their captions or with none."""
@@ -115,26 +133,33 @@ def validation_loss(trainee: Trainee, data: TokenData, rope: Tensor, pictures: i
     losses, batches = [], data.batches(16, seed=1, drop=0.0 if captions else 1.0)
     with torch.autocast(rope.device.type, torch.bfloat16):
         for _ in range(pictures // 16):
-            losses.append(trainee(next(batches), rope).item())
+            losses.append(trainee(next(batches).to(rope.device), rope).item())
     trainee.train()
     return sum(losses) / len(losses)
 
 
 def train_target(
-    trainee: Trainee, train: TokenData, valid: TokenData, recipe: TargetRecipe, checkpoint: Path, compiled: bool = True
+    trainee: Trainee,
+    train: TokenData,
+    valid: TokenData,
+    recipe: TargetRecipe,
+    checkpoint: Path,
+    compiled: bool = True,
+    place: Place = ALONE,
 ) -> None:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
-    rope = trainee.model.rope()
+    rope = trainee.to(place.device).model.rope()
     optims = optimizers(trainee, (trainee.model.layers,), recipe.muon, recipe.adam, recipe.weight_decay)
     start = restore(checkpoint, "trainee", trainee, optims)
     if compiled:
         trainee.compile()
-    batches = train.batches(recipe.batch, seed=recipe.seed + start, drop=recipe.drop_caption)
+    batches = train.batches(recipe.batch, seed=(recipe.seed, start, place.rank), drop=recipe.drop_caption)
     trainee.train()
 
     def loss_of(_: int) -> Tensor:
         with torch.autocast(rope.device.type, torch.bfloat16):
-            return trainee(next(batches), rope, recipe.dropout)
+            return trainee(next(batches).to(place.device), rope, recipe.dropout)
 
-    fit("trainee", trainee, optims, recipe, checkpoint, start, loss_of, lambda: f"valid {validation_loss(trainee, valid, rope):.4f}")
+    note = lambda: f"valid {validation_loss(trainee, valid, rope):.4f}"  # noqa: E731
+    fit("trainee", trainee, optims, recipe, checkpoint, start, loss_of, note, place)

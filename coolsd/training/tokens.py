@@ -25,33 +25,83 @@ class Batch:
     features: Tensor
     dropped: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device."""
+        return Batch(self.tokens.to(device), self.features.to(device), self.dropped.to(device))
 
-class TokenData:
-    """Tokens of every variant of every picture of one split, with the wordings of its caption.
+
+def stored(folder: Path) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(variant, row number, tokens (n,)) of all that `train encode` wrote, `tokens_<variant>_<part>.npz`."""
+    for file in sorted(folder.glob("tokens_*.npz")):
+        with np.load(file) as archive:
+            for number, tokens in zip(archive["rows"], archive["tokens"], strict=True):
+                yield int(file.stem.split("_")[1]), int(number), tokens
+
+
+MEASURED = 4  # prompts held out to measure a drafter on
+
+
+def _captions(path: Path) -> list[tuple[str, list[str]]]:
+    """(split, wordings) of every line of a caption CSV.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as handle:
+        reader = csv.DictReader(handle)
+        if missing := {"split", "captions"} - set(reader.fieldnames or []):
+            raise ValueError(
+                f"{path.name} lacks the column(s) {', '.join(sorted(missing))}; `python -m coolsd train captions` writes them."
+            )
+        return [(row["split"] or "", (row["captions"] or "").split("|")) for row in reader]
+
+
+def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[list[str], list[str]]:
+    """Prompts to paint from and a few others to measure on: of `lines`, or else a wording of each picture, in a fixed random order."""
+    random = np.random.default_rng(seed)
+    if lines:
+        mixed = [lines[i] for i in random.permutation(len(lines))]
+        return mixed[MEASURED:] or mixed, mixed[:MEASURED]
+    rows = _captions(captions) if captions else []
+    chosen = [(split, words[random.integers(len(words))]) for split, words in (rows[i] for i in random.permutation(len(rows)))]
+    train, valid = ([words for split, words in chosen if split == name and words] for name in ("train", "valid"))
+    return train, valid[:MEASURED]
+
+
+class Photos:
+    """Captions and stored tokens of the pictures of one split, by row number: every variant of a train picture, the plain one of a valid.
 
     Args:
-        folder: holds `tokens_<variant>_<part>.npz`; `captions`: CSV with columns file, split, captions (wordings joined by '|').
+        folder: written by `train encode`; `captions`: CSV with columns file, split, captions (wordings joined by '|').
+
+    Raises:
+        ValueError: a column is missing, or there are no tokens of the split.
     """
 
-    def __init__(self, folder: Path, captions: Path, split: str, text: TextTable):
-        with captions.open(newline="", encoding="utf-8") as handle:
-            rows = list(csv.DictReader(handle))
-        chosen = {i for i, row in enumerate(rows) if row["split"] == split}
-        self.text = text
-        self.wordings = {i: [text.ids(w) for w in rows[i]["captions"].split("|")] for i in chosen}
+    def __init__(self, folder: Path, captions: Path, split: str):
+        self.captions = {i: words for i, (name, words) in enumerate(_captions(captions)) if name == split}
         self.variants: dict[int, list[np.ndarray]] = defaultdict(list)
-        for file in sorted(folder.glob("tokens_*.npz" if split == "train" else "tokens_0_*.npz")):
-            with np.load(file) as archive:
-                for number, tokens in zip(archive["rows"], archive["tokens"], strict=True):
-                    if int(number) in chosen:
-                        self.variants[int(number)].append(tokens)
+        for variant, number, tokens in stored(folder):
+            if number in self.captions and (split == "train" or variant == 0):
+                self.variants[number].append(tokens)
         if not self.variants:
             raise ValueError(f"No tokens of the {split} split in {folder.name}. Run `python -m coolsd train encode` first.")
+
+
+class TokenData:
+    """Batches of one split for the target."""
+
+    def __init__(self, photos: Photos, text: TextTable):
+        wordings = {i: [ids for words in photos.captions[i] if (ids := text.ids(words))] for i in photos.variants}
+        self.text, self.wordings = text, {i: found for i, found in wordings.items() if found}
+        self.variants = {i: photos.variants[i] for i in self.wordings}
+        if not self.variants:
+            raise ValueError("None of the pictures has a caption; see the column captions of the CSV.")
 
     def __len__(self) -> int:
         return len(self.variants)
 
-    def batches(self, size: int, seed: int, drop: float = 0.1) -> Iterator[Batch]:
+    def batches(self, size: int, seed: int | tuple[int, ...], drop: float = 0.1) -> Iterator[Batch]:
         """Endless batches: a fresh order each epoch, a random variant and wording each time. Same seed, same batches."""
         random = np.random.default_rng(seed)
         numbers = np.array(sorted(self.variants))

@@ -1,0 +1,41 @@
+"""The words of a pair's world, from the captions that it was trained on."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..models.world import World, split
+from .captions import HUES, PLACES
+
+# What captions say besides the thing itself: grammar, colours, and how a photo was taken.
+GRAMMAR = {"a", "an", "the", "of", "on", "in", "at", "with", "under", "over", "and", "up", "close"}
+LOOKS = {*HUES, "black", "white", "grey", "golden", "dark", "light", "deep", "photo", "background", "day"}
+BESIDES = GRAMMAR | LOOKS
+
+
+def things(captions: Path) -> set[str]:
+    """Words that stand for a thing: the last word of a label; of places, and where there is no label, of all wordings.
+
+    Args:
+        captions: CSV with columns label and captions (wordings joined by '|'), as `train captions` writes it.
+    """
+    found: set[str] = set()
+    with captions.open(newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            label = split(row.get("label") or "")
+            if label and row["label"] not in PLACES:
+                found |= {label[-1], "flower"}
+            else:
+                found |= set(split(row["captions"])) - BESIDES
+    return found
+
+
+def write_words(captions: Path, pair: Path, about: str, examples: Iterable[str], also: Iterable[str], without: Iterable[str]) -> World:
+    """Write words.json into a pair's folder.
+
+    Args:
+        about: what the pair paints. examples: prompts to offer. also: words to count as its own. without: words not to.
+    """
+    world = World(about, frozenset((things(captions) | set(also)) - set(without)), tuple(examples))
+    world.save(pair)
+    return world
