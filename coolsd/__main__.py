@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from . import METHODS, Run, Settings, generate, load, omega, stream, validate
+from .models.world import notice
 from .settings import CHOICES, TREES
 
+TUNED = ("eagle1", "coolsd")
 HELP = {
     "delta": "δ, total relaxation: the mean of ω",
     "nu": "ν, annealing rate",
@@ -66,6 +69,8 @@ def generate_command(args: argparse.Namespace) -> None:
     """Decode one picture, with progress on standard error."""
     settings = validate(METHODS, **chosen_settings(args))
     pair = load(args.target, args.device, args.dtype)
+    if told := notice(pair, settings.prompt):
+        print(told, file=sys.stderr)
     total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
     rounds = []
     for event in stream(pair, **settings.to_dict()):
@@ -85,6 +90,16 @@ def generate_command(args: argparse.Namespace) -> None:
         from .exports import png
 
         args.out.write_bytes(png(pair.picture(run.tokens), run))
+
+
+def targets_command(_: argparse.Namespace) -> None:
+    """List the targets: which run here, and what the others lack."""
+    from .models.targets import offers
+
+    for offer in offers().values():
+        print(f"{offer.name}: {offer.title}; {'cannot run here yet' if offer.missing else 'runs here'}")
+        for line in (*offer.missing, *offer.advice):
+            print(f"  {line}")
 
 
 def record_command(args: argparse.Namespace) -> None:
@@ -110,17 +125,56 @@ def bench_command(args: argparse.Namespace) -> None:
 
     common = chosen_settings(args)
     validate(METHODS, prompt="x", **common)
+    if args.tune:
+        tune_command(args, common)
+        return
+    if args.random_weights:
+        floor_command(args)
+        return
     pair = load(args.target, args.device, args.dtype)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
-    lanes = [lane for lane in bench.LANES if not args.methods or lane.method in args.methods]
+    lanes = bench.TREE_COST if args.tree_cost else [lane for lane in bench.LANES if not args.methods or lane.method in args.methods]
     results: dict[bench.Lane, list] = {}
     for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
         results.setdefault(lane, []).append(stats)
         print(f"{lane.label}: {stats.seconds:.2f} s", file=sys.stderr)
     rows = bench.summarise(results)
     print(bench.table(rows))
+    report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS})
+    if args.tree_cost:
+        report["tree_cost"] = bench.tree_cost(*results.values())
+        print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
     if args.json:
-        args.json.write_text(json.dumps(bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS}), indent=1))
+        args.json.write_text(json.dumps(report, indent=1))
+
+
+def floor_command(args: argparse.Namespace) -> None:
+    """Time the passes of a released size against the memory's bandwidth; JSON on request."""
+    from .evaluation import floor
+
+    found = floor.measure(args.random_weights, args.device, args.dtype, args.layers)
+    print(floor.table(found))
+    if args.json:
+        args.json.write_text(json.dumps(found.to_dict(), indent=1))
+
+
+def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
+    """Time draft shapes of each method and name the fastest; JSON on request."""
+    from .evaluation import bench, tune
+
+    methods = args.methods or TUNED
+    tune.check(methods, common)
+    pair = load(args.target, args.device, args.dtype)
+    rows, found = [], {}
+    for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
+        if isinstance(result, tune.Tuned):
+            rows, found[label] = rows + result.rows, result.to_dict()
+            print(tune.summary(result))
+        else:
+            print(f"{label}: {result.seconds:.2f} s", file=sys.stderr)
+    if args.json:
+        report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
+        args.json.write_text(json.dumps(report | {"tuned": found}, indent=1))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -133,6 +187,7 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, help="write the picture as PNG, with all settings in its metadata")
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
+    commands.add_parser("targets", help="which models run here, and what the others lack").set_defaults(run=targets_command)
     stored = commands.add_parser("record", help="record a comparison that the page shows before anything is pressed")
     stored.add_argument("prompt")
     stored.add_argument("--name", required=True, help="file name; the page shows the first in alphabetical order")
@@ -143,11 +198,23 @@ def build_parser() -> argparse.ArgumentParser:
     many = commands.add_parser("bench", help="measure speed, the methods taking turns")
     many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
     many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
+    only = many.add_mutually_exclusive_group()
+    only.add_argument(
+        "--tune", action="store_true", help="find the fastest draft shape of each method (of --methods; else eagle1 and coolsd)"
+    )
+    only.add_argument(
+        "--random-weights", metavar="NAME", help="passes of llamagen-256, llamagen-512 or lumina-768 against memory bandwidth"
+    )
+    many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
+    only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
     many.add_argument("--json", type=Path, help="write the figures as JSON")
     many.set_defaults(run=bench_command)
     from .training.cli import add_commands
 
     add_commands(commands.add_parser("train", help="train a pair on your own pictures"))
+    from .evaluation.cli import add_commands as add_evaluations
+
+    add_evaluations(commands.add_parser("eval", help="measure how good a pair and its methods are"))
     for command in (one, stored, many):
         add_settings(command)
         add_pair(command)
@@ -156,7 +223,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with a message that says what to do, and code 2."""
+    log = logging.getLogger("coolsd")
+    if not log.handlers:  # memory plans and downloads, on standard error
+        log.addHandler(logging.StreamHandler())
+        log.setLevel(logging.INFO)
     args = build_parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     try:
         args.run(args)
     except (ValueError, FileNotFoundError) as error:

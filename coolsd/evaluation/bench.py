@@ -45,6 +45,11 @@ LANES = (
 )
 
 
+# A chain and a tree of as many tokens: what the tree's mask, paths and siblings cost.
+BUSH = "[[0],[1],[2],[3],[0,0],[0,1],[0,2],[1,0],[1,1],[2,0],[0,0,0],[0,0,1],[0,1,0],[1,0,0],[0,0,0,0],[0,0,0,0,0]]"
+TREE_COST = (Lane("Chain of 16", "eagle1", (("draft_length", 16),)), Lane("Tree of 16 nodes", "eagle1", (("tree", BUSH),)))
+
+
 @dataclass(frozen=True)
 class Row:
     """One lane's figures: medians over the turns, with the lowest and highest of the seconds."""
@@ -84,6 +89,18 @@ def row(lane: Lane, stats: Sequence[Stats], baseline: Sequence[Stats] | None) ->
         target_pass_ms=1000 * totals["target"] / rounds,
         draft_call_ms=1000 * totals["draft"] / drafts if drafts else None,
     )
+
+
+def tree_cost(chain: Sequence[Stats], tree: Sequence[Stats]) -> dict[str, float]:
+    """A round of the tree ÷ a round of the chain, medians over turns: whole, and without drafting, which takes a tree fewer passes."""
+
+    def ratio(parts: Sequence[str]) -> float:
+        rounds = [
+            [sum(getattr(s, f"{part}_seconds") for part in parts) / s.target_calls for s in pair] for pair in zip(chain, tree, strict=True)
+        ]
+        return median(b / a for a, b in rounds)
+
+    return {"round": ratio(PARTS), "without drafting": ratio(PARTS[1:])}
 
 
 def turns(pair: Pair, lanes: Sequence[Lane], prompts: Sequence[str], seeds: int, common: dict[str, Any]) -> Iterator[tuple[Lane, Stats]]:

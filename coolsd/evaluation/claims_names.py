@@ -1,0 +1,20 @@
+"""What the parts, curves and measures of the claims are called."""
+
+SCHEMA = 1  # of the stored result
+PARTS = {
+    "a": "(a) Lossless methods agree with plain AR",
+    "b": "(b) Accept length against quality",
+    "c": "(c) Annealed, uniform and reversed schedules",
+    "d": "(d) G* against LANTERN++'s own residual",
+}
+MEASURES = {"bias": "bias a token", "log_prob_distance": "log-probability's distance from AR", "kid": "KID"}
+FAMILIES = {
+    "coolsd": "COOL-SD, paper schedule",
+    "clamped": "COOL-SD, clamped",
+    "block": "COOL-SD, block and clamped",
+    "uniform": "UniformRSD",
+    "reversed": "reversed schedule (ν = -0.7)",
+    "reversed clamped": "reversed schedule, clamped",
+    "lantern++": "LANTERN++",
+    "lantern++g": "LANTERN++ with G*",
+}

@@ -1,0 +1,134 @@
+"""Verdicts on the paper's claims: differences between curves, with their error bars, put into words.
+
+Parts: (a) lossless methods agree with plain AR; (b) accept length against quality; (c) annealed, uniform and reversed schedules; (d) G* in
+LANTERN++. A claim that the paper does not make is marked as this project's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .claims_names import FAMILIES, MEASURES
+from .claims_stats import Effect, Gap, Point, gap
+
+REJECTED = 0.01  # p-value below which pictures are said not to come from AR's law
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One comparison. paper: whether the paper claims it, else it is a claim of this project. outcome: agrees | disagrees | undecided."""
+
+    part: str
+    claim: str
+    comparison: str
+    measure: str
+    paper: bool
+    outcome: str
+    effect: Effect | None
+    places: tuple[tuple[float, Effect], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        whose = "the paper" if self.paper else "this project's claim"
+        outcome = {"agrees": f"agrees with {whose}", "disagrees": f"DISAGREES with {whose}", "undecided": "undecided within the error"}
+        if self.effect is None:
+            return f"({self.part}) {self.comparison}: {self.measure}: the curves share no range. Undecided."
+        figures = f"{self.effect.value:+.4f} [{self.effect.low:+.4f}, {self.effect.high:+.4f}]"
+        places = "; ".join(f"{at:.3g}: {e.value:+.4f} [{e.low:+.4f}, {e.high:+.4f}]" for at, e in self.places)
+        return f"({self.part}) {self.comparison}: {self.measure} {figures}: {outcome[self.outcome]}." + (f" At {places}." if places else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"words": self.words}
+
+
+def _outcome(effect: Effect, claimed: int) -> str:
+    side = effect.side()
+    return "undecided" if side == 0 else "agrees" if side == claimed else "disagrees"
+
+
+def _verdict(part: str, claim: str, comparison: str, measure: str, paper: bool, found: Gap | None, claimed: int) -> Verdict:
+    if found is None:
+        return Verdict(part, claim, comparison, measure, paper, "undecided", None)
+    return Verdict(part, claim, comparison, measure, paper, _outcome(found.mean, claimed), found.mean, found.places)
+
+
+def lossless_verdicts(points: dict[str, Point], same_law: dict[str, float], lossless: Sequence[str], control: str) -> list[Verdict]:
+    """(a): log-probability, bias and law of the lossless methods against plain AR; `control` is a relaxed one that should differ."""
+    claim, out = "lossless methods agree with plain AR", []
+    for label in lossless:
+        moved = Effect.of(points[label]["log_prob_difference"])
+        differs = same_law[label] < REJECTED or float(points[label]["bias"][0]) > 1e-6
+        outcome = "disagrees" if differs else "undecided" if moved.side() else "agrees"
+        measure = f"one law with AR: p = {same_law[label]:.3f}; bias {float(points[label]['bias'][0]):.1e}; log-probability"
+        out.append(Verdict("a", claim, f"{label} - ar", measure, True, outcome, moved))
+    moved = Effect.of(points[control]["log_prob_difference"])
+    seen = moved.side() != 0 or same_law[control] < REJECTED
+    measure = f"one law with AR: p = {same_law[control]:.3f}; log-probability"
+    claim = "the test sees a relaxed method differ (control)"
+    return [*out, Verdict("a", claim, f"{control} - ar", measure, False, "agrees" if seen else "undecided", moved)]
+
+
+# (part, a, b, whether the paper says that a is ahead of b)
+PAIRS = (
+    ("b", "coolsd", "lantern++", True),
+    ("b", "coolsd", "lantern++g", False),
+    ("b", "clamped", "lantern++", False),
+    ("b", "clamped", "coolsd", False),
+    ("b", "block", "coolsd", False),
+    ("b", "block", "clamped", False),
+    ("c", "coolsd", "uniform", True),
+    ("c", "clamped", "uniform", False),
+    ("c", "coolsd", "reversed", True),
+    ("c", "uniform", "reversed", True),
+    ("c", "clamped", "reversed clamped", False),
+)
+
+
+def curve_verdicts(curves: dict[str, list[Point]], measures: Sequence[str]) -> list[Verdict]:
+    """(b) and (c): each pair at equal accept length by every measure, and at equal bias by accept length."""
+    out = []
+    for part, a, b, paper in PAIRS:
+        claim = f"{FAMILIES[a]} is ahead of {FAMILIES[b]}"
+        for name in measures:
+            found = gap(curves[a], curves[b], "accept_length", name)
+            out.append(_verdict(part, claim, f"{a} - {b} at equal accept length", MEASURES[name], paper, found, -1))
+        found = gap(curves[a], curves[b], "bias", "accept_length")
+        out.append(_verdict(part, claim, f"{a} - {b} at equal bias a token", "accept length", paper, found, 1))
+    return out
+
+
+def residual_verdicts(
+    stepwise: dict[int, tuple[Tensor, Tensor]], points: dict[tuple[str, int, float], Point], measures: Sequence[str]
+) -> list[Verdict]:
+    """(d): G* less LANTERN's own residual for each k, and whether the gap grows with k.
+
+    Args:
+        stepwise: by k, exact one-step total variation on the same rows with G* and with its own residual, (R,) each.
+        points: by (method, k, λ).
+    """
+    out, gains = [], {k: best - own for k, (best, own) in stepwise.items()}
+    exact, claim = "exact one-step total variation", "G* improves LANTERN++"
+    for k, gain in gains.items():
+        effect = Effect.of(gain)
+        out.append(Verdict("d", claim, f"G* - own residual, k = {k}", exact, True, _outcome(effect, -1), effect))
+    few, many = min(gains), max(gains)
+    effect = Effect.of(gains[many] - gains[few])
+    out.append(
+        Verdict(
+            "d", "G* improves more at larger k", f"the gap at k = {many} less that at k = {few}", exact, True, _outcome(effect, -1), effect
+        )
+    )
+    for k in gains:
+        caps = [cap for method, n, cap in points if method == "lantern++" and n == k]
+        for name in (m for m in measures if m != "bias"):
+            both = [points["lantern++g", k, cap][name] - points["lantern++", k, cap][name] for cap in caps]
+            effect = Effect.of(torch.stack(both).mean(0))
+            out.append(
+                Verdict("d", claim, f"lantern++g - lantern++ over all λ, k = {k}", MEASURES[name], True, _outcome(effect, -1), effect)
+            )
+    return out

@@ -1,0 +1,164 @@
+"""`python -m coolsd eval …`: how good a pair and its methods are. Every command can be stopped and goes on where it was."""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..models.families import ASSETS
+
+CACHE = Path.home() / ".cache" / "coolsd" / "eval"
+
+
+def _command(args: argparse.Namespace) -> str:
+    """What was typed, without where things lie on this machine."""
+    words = ["python -m coolsd eval", args.what, "--images PHOTOS --csv captions.csv"]
+    words += [f"--{name} {shlex.quote(str(getattr(args, name)))}" for name in ("pictures", "seeds") if getattr(args, name, None)]
+    return " ".join([*words, *(["--quick"] if args.quick else [])])
+
+
+def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section: Callable[[dict[str, Any]], str] | None = None) -> None:
+    """The figures as JSON, and the model card's section where there is a card."""
+    from .cards import replace_section
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"{name}.json"
+    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if section:
+        replace_section(args.out / "README.md", f"eval {args.what}", section(report))
+    print(f"figures written to {path}", file=sys.stderr)
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    from .prompts import DEFAULTS
+
+    return {name: getattr(args, name) for name in DEFAULTS}
+
+
+def _common(args: argparse.Namespace) -> dict[str, Any]:
+    """What all commands hand on. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
+    from .features import efficientnet
+    from .photos import read_photos
+
+    if (getattr(args, "pictures", None) or 4) < 4:
+        raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
+    args.target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
+    args.out = args.out or (args.folder / "quick" if args.quick else ASSETS / "meadow")
+    return {
+        "images": args.images,
+        "photos": read_photos(args.csv),
+        "folder": args.folder,
+        "extract": efficientnet(),
+        "target": args.target,
+        "workers": args.workers,
+    }
+
+
+def meadow(args: argparse.Namespace) -> None:
+    """Tokenizer, target, and what is painted."""
+    from dataclasses import replace
+
+    from .cards import meadow_section
+    from .meadow import QUICK, Size, evaluate
+    from .sheets import save_sheet
+
+    common = _common(args)
+    size = QUICK if args.quick else Size()
+    size = replace(size, seeds=args.seeds or size.seeds)
+    report, sheets = evaluate(size=size, settings=_settings(args), **common)
+    report = {"command": _command(args)} | report
+    _write(args, "eval", report, meadow_section)
+    for name, picture in sheets.items():
+        save_sheet(picture, args.out / f"{name}.jpg")
+    print(meadow_section(report))
+
+
+def quality(args: argparse.Namespace) -> None:
+    """Each method against the valid photos and against AR."""
+    from .cards import quality_section
+    from .quality import evaluate
+
+    common = _common(args)
+    args.pictures = args.pictures or (4 if args.quick else 500)
+    settings = _settings(args) | {"draft_length": args.draft_length}
+    report = {"command": _command(args)} | evaluate(pictures=args.pictures, settings=settings, **common)
+    _write(args, "quality", report, quality_section)
+    print("\n".join(report["verdicts"]))
+
+
+def sweep(args: argparse.Namespace) -> None:
+    """Defaults by quality and speed."""
+    from .meadow import QUICK, Size
+    from .sweep import DRAFT_LENGTHS, GRID, evaluate
+
+    common = _common(args)
+    grid = {name: values[:1] for name, values in GRID.items()} | {"cfg_scale": GRID["cfg_scale"][1:3]} if args.quick else GRID
+    lengths = (2, 5) if args.quick else DRAFT_LENGTHS
+    args.pictures = args.pictures or (4 if args.quick else 48)
+    kinds = (QUICK if args.quick else Size()).a_kind
+    report = {"command": _command(args)} | evaluate(pictures=args.pictures, a_kind=kinds, grid=grid, lengths=lengths, **common)
+    _write(args, "sweep", report)
+    print(json.dumps(report["suggested"]))
+
+
+def claims(args: argparse.Namespace) -> None:
+    """What the paper claims, judged on this pair."""
+    from dataclasses import replace
+
+    from .claims import QUICK, Photos, Size, evaluate
+    from .claims_plots import write_html
+    from .features import efficientnet
+    from .photos import read_photos
+
+    if (args.images is None) != (args.csv is None):
+        raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
+    if (getattr(args, "pictures", None) or 4) < 4:
+        raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
+    args.target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
+    real = Photos(args.images, read_photos(args.csv), efficientnet()) if args.images else None
+    size = QUICK if args.quick else Size()
+    size = replace(size, seeds=args.seeds or size.seeds)
+    settings = _settings(args) | {"draft_length": args.draft_length}
+    result = evaluate(args.folder, size, settings, args.target, args.workers, real, quick=args.quick)
+    args.out = args.out or (args.folder / "quick" if args.quick else ASSETS)
+    _write(args, "claims", result)
+    write_html(result, args.folder / "claims.html")
+    print("\n".join(verdict["words"] for verdict in result["verdicts"]))
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """The evaluations."""
+    from .prompts import DEFAULTS
+
+    whats = parser.add_subparsers(dest="what", required=True)
+    for run, words in (
+        (meadow, "tokenizer, target, and whether pictures show what was asked for"),
+        (quality, "what each method costs in quality: KID, log-probability"),
+        (sweep, "choose guidance, top-k, temperature and draft length by measuring"),
+        (claims, "what the paper claims, judged on this pair (photos add KID)"),
+    ):
+        command = whats.add_parser(run.__name__, help=words)
+        command.add_argument("--images", type=Path, required=run is not claims, help="folder or zip of the photos")
+        command.add_argument("--csv", type=Path, required=run is not claims, help="CSV written by `train captions`")
+        command.add_argument(
+            "--folder", type=Path, default=CACHE, help="where pictures and features are kept (default ~/.cache/coolsd/eval)"
+        )
+        command.add_argument("--target", default="meadow", help="name of the pair, or a folder in meadow's layout (default meadow)")
+        place = "assets" if run is claims else "assets/meadow"
+        command.add_argument("--out", type=Path, help=f"where the figures go (default {place}; with --quick: quick/ in --folder)")
+        command.add_argument("--workers", type=int, help=f"processes that decode (default one a core, here {os.cpu_count()})")
+        command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
+        command.set_defaults(run=run)
+        if run in (meadow, claims):
+            command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {4 if run is meadow else 2})")
+        else:
+            command.add_argument("--pictures", type=int, help=f"of each method or setting (default {500 if run is quality else 48})")
+        if run is not sweep:
+            for name, value in DEFAULTS.items():
+                command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
+        if run in (quality, claims):
+            command.add_argument("--draft-length", type=int, default=5, help="default 5")

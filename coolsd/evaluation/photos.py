@@ -1,0 +1,120 @@
+"""What is measured on the real photos, once: features, codes and reconstruction error, kept on disk in parts.
+
+Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured anew.
+"""
+
+import csv
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..models.tokenizer import ImageTokenizer
+from ..training.data import Row, read_pictures, read_rows, square
+from .distances import psnr
+from .features import BATCH, Extract
+from .samples import progress
+
+PART = 256  # photos a file
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A line of the caption CSV."""
+
+    row: Row
+    wordings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB."""
+
+    numbers: Tensor
+    features: Tensor
+    codes: Tensor
+    psnr: Tensor
+
+
+def read_photos(path: Path) -> list[Photo]:
+    """All lines of a CSV written by `train captions`.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    rows = read_rows(path, ("file", "label", "split", "captions"))
+    with path.open(newline="", encoding="utf-8") as handle:
+        return [Photo(row, tuple(line["captions"].split("|"))) for row, line in zip(rows, csv.DictReader(handle), strict=True)]
+
+
+def chosen(photos: Sequence[Photo], split: str, a_label: int | None = None, limit: int | None = None) -> list[Photo]:
+    """The photos of a split: at most `a_label` of a label and `limit` in all, drawn alike each time."""
+    order = np.random.default_rng(0).permutation(len(photos))
+    seen: Counter = Counter()
+    found = []
+    for photo in (photos[i] for i in order):
+        label = photo.row.label
+        if photo.row.split == split and (a_label is None or seen[label] < a_label):
+            seen[label] += 1
+            found.append(photo)
+    return found[:limit]
+
+
+def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer | None, side: int) -> str:
+    digest = hashlib.sha256("\n".join([str(images.resolve()), str(side), *names]).encode())
+    for tensor in tokenizer.vqvae.state_dict().values() if tokenizer else ():
+        digest.update(tensor.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _part(images: Path, photos: Sequence[Photo], tokenizer: ImageTokenizer | None, side: int, extract: Extract) -> dict[str, np.ndarray]:
+    """Arrays of Measured for these photos, numbered from 0."""
+    out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "codes": [], "psnr": []}
+    pictures = read_pictures(images, [p.row for p in photos], Counter())
+    while batch := list(itertools.islice(pictures, BATCH)):
+        pixels = torch.from_numpy(np.stack([square(picture, side) for _, picture in batch])).permute(0, 3, 1, 2)
+        if tokenizer:
+            codes = tokenizer.encode(pixels.to(tokenizer.codebook.device))
+            pixels, original = tokenizer.decode(codes).cpu(), pixels
+            out["codes"].append(codes.cpu().numpy())
+            out["psnr"].append(psnr(pixels, original).numpy())
+        out["numbers"].append(np.array([number for number, _ in batch]))
+        out["features"].append(extract(pixels).numpy())
+    return {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in out.items()}
+
+
+def measure(
+    images: Path, photos: Sequence[Photo], tokenizer: ImageTokenizer, extract: Extract, folder: Path, reconstruct: bool = True
+) -> Measured:
+    """Measure photos, or their reconstructions by the tokenizer; parts that are on disk are read. Unreadable pictures are left out.
+
+    Raises:
+        ValueError: no picture can be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    side = tokenizer.grid * tokenizer.patch
+    used = tokenizer if reconstruct else None
+    parts, began = [], perf_counter()
+    for done, start in enumerate(range(0, len(photos), PART), 1):
+        these = photos[start : start + PART]
+        path = folder / f"photos_{_digest(images, [p.row.file for p in these], used, side)}.npz"
+        if not path.exists():
+            arrays = _part(images, these, used, side, extract)
+            with (part := path.with_suffix(".part")).open("wb") as handle:
+                np.savez(handle, **arrays)
+            part.rename(path)
+            progress(min(done * PART, len(photos)), len(photos), began, "photos")
+        with np.load(path) as archive:
+            parts.append({name: archive[name] + (start if name == "numbers" else 0) for name in archive.files if archive[name].size})
+    parts = [part for part in parts if "numbers" in part]
+    if not parts:
+        raise ValueError(f"None of the CSV's pictures can be read from {images}.")
+    joined = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+    return Measured(**{name: joined.get(name, torch.empty(0)) for name in Measured.__dataclass_fields__})

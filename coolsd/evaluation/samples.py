@@ -1,0 +1,250 @@
+"""A resumable collection of generated pictures: what is stored is read, what is missing is decoded, each picture is written at once.
+
+A folder belongs to one target with its weights and dtype (`collection.json`); each label has a JSONL of its own, whose first line holds the
+settings. Knows nothing of pixels and features.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import METHODS, Settings, load, statistics, stream, validate
+from ..models.catalog import best_device
+from ..models.families import ASSETS
+from ..models.protocols import Pair, chain
+
+CHUNK = 64  # tokens a scoring pass: what the targets' caches have room for behind the last cell
+Opener = Callable[[str, str | None], Pair]  # target, dtype
+
+
+@dataclass(frozen=True)
+class Job:
+    """A picture to decode; `settings` are those beyond prompt, method and seed, the same for all jobs of a label."""
+
+    label: str
+    method: str
+    settings: tuple[tuple[str, Any], ...]
+    prompt: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A decoded picture. seconds: of its rounds, other workers running beside it. log_prob: see `log_prob`."""
+
+    label: str
+    prompt: str
+    seed: int
+    tokens: list[int]
+    seconds: float
+    target_calls: int
+    accept_length: float
+    bias_spent: float  # Σ over the picture, so that ÷ tokens is the bias a token
+    log_prob: float
+
+
+def log_prob(pair: Pair, prompt: str, tokens: Sequence[int], cfg_scale: float) -> float:
+    """Mean log-probability of these tokens, nats a token, under the target's guided logits at temperature 1 with no top-k or top-p.
+
+    Teacher-forced: the target looks at the finished picture, CHUNK tokens a pass. Finite for every method, also where a relaxed one
+    emitted what top-k had removed.
+    """
+    with torch.inference_mode():
+        target, _ = pair.begin(cfg_scale)
+        step, total = target.prefill(prompt), 0.0
+        for start in range(0, len(tokens), CHUNK):
+            part = torch.tensor(tokens[start : start + CHUNK], device=step.logits.device)
+            # The row of a part's first token comes from the pass before, which the next pass may overwrite.
+            total += _score(step.logits[-1:], part[:1])
+            if start + 1 < len(tokens):
+                step = target.extend(part, chain(len(part)))
+                target.keep(list(range(len(part))))
+                total += _score(step.logits[:-1], part[1:])
+    return total / len(tokens)
+
+
+def _score(logits: Tensor, tokens: Tensor) -> float:
+    return logits.float().log_softmax(-1).gather(-1, tokens[:, None]).sum().item()
+
+
+def sample(pair: Pair, job: Job) -> Sample:
+    """Decode and score one picture."""
+    settings = _settings(job)
+    rounds = list(stream(pair, **settings.to_dict()))
+    tokens, stats = [t for r in rounds for t in r.tokens], statistics(rounds)
+    score = log_prob(pair, settings.prompt, tokens, settings.cfg_scale)
+    return Sample(job.label, job.prompt, job.seed, tokens, stats.seconds, stats.target_calls, stats.accept_length, stats.bias_spent, score)
+
+
+def fingerprint(target: str = "meadow") -> str:
+    """12 hex digits that change with the weights of a shipped pair or a folder; of the name alone for a target from the hub."""
+    digest, folder = hashlib.sha256(), ASSETS / target  # an absolute path stands for itself
+    digest.update(b"" if folder.is_dir() else target.encode())
+    for path in sorted(folder.rglob("*.safetensors")):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# ---- what is stored
+
+
+def _settings(job: Job) -> Settings:
+    return validate(METHODS, prompt=job.prompt, method=job.method, seed=job.seed, **dict(job.settings))
+
+
+def _shared(settings: Settings) -> dict[str, Any]:
+    """What all pictures of a label have in common."""
+    return {name: value for name, value in settings.to_dict().items() if name not in ("prompt", "seed")}
+
+
+def label_path(folder: Path, label: str) -> Path:
+    """The JSONL of a label."""
+    name = re.sub(r"[^\w.=+-]+", "_", label)
+    return folder / (f"{name}.jsonl" if name == label else f"{name}.{zlib.crc32(label.encode()):08x}.jsonl")
+
+
+def read_label(path: Path) -> tuple[dict[str, Any] | None, list[Sample]]:
+    """Settings and samples of a label's file; None and nothing without one. A half-written last line is cut off the file.
+
+    Raises:
+        ValueError: a line that is not JSON stands before the last.
+    """
+    if not path.exists():
+        return None, []
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    if whole != text:
+        os.truncate(path, len(whole))
+    try:
+        lines = [json.loads(line) for line in whole.splitlines()]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged ({error}). Delete it to decode its pictures again.") from None
+    return (lines[0], [Sample(**line) for line in lines[1:]]) if lines else (None, [])
+
+
+def _check(path: Path, stored: dict[str, Any], now: dict[str, Any]) -> None:
+    before = asdict(Settings()) | stored  # settings that came later had their defaults
+    changed = [f"{name} {before[name]!r} → {now[name]!r}" for name in now if before[name] != now[name]]
+    if changed:
+        raise ValueError(f"{path} was made with other settings: {', '.join(changed)}. Give another folder, or delete the file.")
+
+
+def collection(folder: Path, target: str, opener: Opener | None = None) -> dict[str, str]:
+    """Target, weights and dtype of a folder, settled at its first use, so that pictures of different models never mix.
+
+    Raises:
+        ValueError: the folder's pictures are another target's, or come from other weights.
+    """
+    path = folder / "collection.json"
+    now = {"target": target, "weights": fingerprint(target)}
+    if path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if {name: stored.get(name) for name in now} != now:
+            raise ValueError(f"{folder} holds pictures of {stored.get('target')} with other weights. Give another folder, or delete it.")
+        return stored
+    folder.mkdir(parents=True, exist_ok=True)
+    now["dtype"] = str((opener or open_pair)(target, None).environment.get("dtype", "float32"))
+    path.write_text(json.dumps(now), encoding="utf-8")
+    return now
+
+
+# ---- workers
+
+_worker: dict[str, Pair] = {}
+
+
+def _start(opener: Opener, target: str, dtype: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    torch.set_num_threads(1)
+    _worker["pair"] = opener(target, dtype)
+
+
+def _work(job: Job) -> Sample:
+    return sample(_worker["pair"], job)
+
+
+def open_pair(target: str, dtype: str | None) -> Pair:
+    """The pair by name, or from a folder in meadow's layout; None lets it choose its dtype."""
+    return load("meadow", dtype=dtype, folder=Path(target)) if Path(target).is_absolute() else load(target, dtype=dtype)
+
+
+def progress(done: int, total: int, began: float, what: str = "pictures") -> None:
+    """A line on standard error that overwrites itself: count, pace and time left. began: perf_counter at the first."""
+    pace = (perf_counter() - began) / max(done, 1)
+    left = pace * (total - done)
+    rest = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
+    print(f"\r{done}/{total} {what}, {pace:.2f} s each, {rest} left   ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, workers: int) -> Iterator[Sample]:
+    """Samples as they are finished. One worker decodes in this process, with its threads."""
+    if workers == 1:
+        yield from map(partial(sample, opener(target, dtype)), jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers, _start, (opener, target, dtype)) as pool:
+        yield from pool.imap_unordered(_work, jobs)
+
+
+def collect(
+    jobs: Sequence[Job], folder: Path, target: str = "meadow", workers: int | None = None, opener: Opener = open_pair
+) -> Iterator[Sample]:
+    """The jobs' pictures: those stored in `folder` first, then the missing ones, each appended as soon as it is decoded.
+
+    A kill loses at most the picture each worker was at. Progress and time left go to standard error.
+
+    Args:
+        workers: processes of one thread each; None: one a core, or one where there is a GPU.
+        opener: how a worker gets the pair; a module's function, since workers are fresh processes.
+
+    Raises:
+        SettingsError: at once, settings that cannot be run.
+        ValueError: the folder holds pictures made with other settings, weights or another target, or a job is there twice.
+    """
+    wanted = {(job.label, job.prompt, job.seed): job for job in jobs}
+    if len(wanted) != len(jobs):
+        raise ValueError("Two jobs have the same label, prompt and seed.")
+    labels: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        shared = _shared(_settings(job))
+        if labels.setdefault(job.label, shared) != shared:
+            raise ValueError(f"The label {job.label!r} stands for two different settings.")
+    stored: list[Sample] = []
+    for label, shared in labels.items():
+        header, samples = read_label(path := label_path(folder, label))
+        if header is not None:
+            _check(path, header, shared)
+        stored += [s for s in samples if (s.label, s.prompt, s.seed) in wanted]
+    have = {(s.label, s.prompt, s.seed) for s in stored}
+    missing = [job for key, job in wanted.items() if key not in have]
+    dtype = collection(folder, target, opener)["dtype"]
+    yield from stored
+    if not missing:
+        return
+    workers = workers or (os.cpu_count() or 1 if best_device() == "cpu" else 1)
+    began = perf_counter()
+    with ExitStack() as stack:
+        files = {}
+        for done, one in enumerate(_decoded(missing, opener, target, dtype, min(workers, len(missing))), 1):
+            if one.label not in files:
+                files[one.label] = stack.enter_context(label_path(folder, one.label).open("a", encoding="utf-8"))
+                if not files[one.label].tell():
+                    print(json.dumps(labels[one.label], ensure_ascii=False), file=files[one.label])
+            print(json.dumps(asdict(one), ensure_ascii=False), file=files[one.label], flush=True)
+            progress(done, len(missing), began)
+            yield one

@@ -1,0 +1,113 @@
+"""Defaults by measuring: quality over guidance, top-k and temperature, then speed over draft lengths at the best of them.
+
+Prompts are captions of valid photos, so that the 30 fixed prompts stay unseen. Quality is the target's (Eagle-1 is lossless, and faster
+than AR).
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import bench
+from .distances import kid
+from .features import Extract, features
+from .meadow import agreement, photo_probe, pixels
+from .photos import Photo, chosen, measure
+from .prompts import valid_prompts
+from .quality import by_lane
+from .samples import Job, Opener, collect, collection, fingerprint, open_pair
+
+GRID: dict[str, tuple] = {"cfg_scale": (2.0, 3.0, 4.0, 6.0), "top_k": (200, 500, 1000, 0), "temperature": (0.9, 1.0)}
+DRAFT_LENGTHS = (2, 3, 4, 5, 6, 8)
+SPEED_PROMPTS = 2
+
+
+def settings_of(grid: dict[str, tuple]) -> list[dict[str, Any]]:
+    """Every combination of the grid."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def label(settings: dict[str, Any]) -> str:
+    """A combination's name."""
+    return " ".join(f"{name}={value:g}" for name, value in settings.items())
+
+
+def suggest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The settings that are obeyed best among those whose KID is within two standard errors of the lowest; ties go to the faster."""
+    lowest = min(rows, key=lambda row: row["kid"]["value"])["kid"]
+    near = [row for row in rows if row["kid"]["value"] <= lowest["value"] + 2 * lowest["error"]]
+    return max(near, key=lambda row: (row["obeyed"], row["accept_length"]))["settings"]
+
+
+def speed(pair: Any, prompts: Sequence[str], settings: dict[str, Any], lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Speed against plain AR of Eagle-1 and COOL-SD at each draft length, the lanes taking turns in this process."""
+    lanes = [bench.Lane("Plain AR", "ar")]
+    for method, length in itertools.product(("eagle1", "coolsd"), lengths):
+        lanes.append(bench.Lane(f"{method} draft_length={length}", method, (("draft_length", length),)))
+    results: dict[bench.Lane, list] = {}
+    for lane, stats in bench.turns(pair, lanes, prompts, 1, settings):
+        results.setdefault(lane, []).append(stats)
+    return [asdict(row) | {"method": lane.method, **dict(lane.settings)} for lane, row in zip(lanes, bench.summarise(results), strict=True)]
+
+
+def evaluate(
+    images: Path,
+    photos: Sequence[Photo],
+    folder: Path,
+    pictures: int,
+    extract: Extract,
+    a_kind: int,
+    grid: dict[str, tuple] = GRID,
+    lengths: Sequence[int] = DRAFT_LENGTHS,
+    target: str = "meadow",
+    workers: int | None = None,
+    opener: Opener = open_pair,
+) -> dict[str, Any]:
+    """Figures of every combination and draft length, and which the rule of `suggest` takes; resumable but for the speeds."""
+    weights = fingerprint(target)
+    own = folder / weights
+    pair = opener(target, collection(own, target, opener)["dtype"])
+    asked = valid_prompts(photos, pictures)
+    combinations = settings_of(grid)
+    jobs = [
+        Job(f"sweep {label(settings)}", "eagle1", tuple(settings.items()), a.prompt, seed)
+        for seed, a in enumerate(asked)
+        for settings in combinations
+    ]
+    sampled = by_lane(jobs, list(collect(jobs, own, target, workers, opener)))
+    study = partial(measure, tokenizer=pair.tokenizer, extract=extract, folder=folder)
+    valid = chosen(photos, "valid")
+    real = study(images, valid, reconstruct=False).features
+    probe, _ = photo_probe(images, photos, valid, study(images, valid), study, a_kind)
+    usable = [i for i, a in enumerate(asked) if a.kind in probe.names]
+    rows = []
+    for settings, samples in zip(combinations, sampled.values(), strict=True):
+        found = features(pixels(pair.tokenizer, samples), extract)
+        shown = [pair.tokenizer.picture(samples[i].tokens) for i in usable]
+        figures = agreement([asked[i] for i in usable], shown, found[usable], probe)
+        shares = [figures[name]["value"] for name in ("scene_top1", "flower_top5", "colour") if name in figures]
+        rows.append(
+            {
+                "settings": settings,
+                "kid": asdict(kid(found, real)),
+                "obeyed": sum(shares) / len(shares),
+                "agreement": figures,
+                "accept_length": sum(len(s.tokens) for s in samples) / sum(s.target_calls for s in samples),
+                "log_prob": sum(s.log_prob for s in samples) / len(samples),
+            }
+        )
+    suggested = suggest(rows)
+    speeds = speed(pair, [a.prompt for a in asked[:SPEED_PROMPTS]], suggested, lengths)
+    fastest = max((row for row in speeds if row["method"] == "coolsd"), key=lambda row: row["speedup"])
+    return {
+        "weights": weights,
+        "environment": dict(pair.environment),
+        "pictures": pictures,
+        "rows": rows,
+        "speeds": speeds,
+        "rule": " ".join((suggest.__doc__ or "").split()) + " Draft length: the fastest COOL-SD.",
+        "suggested": suggested | {"draft_length": fastest["draft_length"]},
+    }
