@@ -64,6 +64,32 @@ def test_bad_input_says_what_to_do(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_prompt_from_outside_the_pairs_world_gets_a_notice(monkeypatch, capsys):
+    from coolsd.models.world import World
+
+    monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
+    assert cli.main(["generate", "a red rose"]) == 0
+    assert "paints flowers" not in capsys.readouterr().err
+    monkeypatch.setattr("coolsd.models.world.NEAR", 1.1)
+    assert cli.main(["generate", "misty forest"]) == 0
+    assert "tiny paints flowers" in capsys.readouterr().err
+
+
+def test_targets_say_what_they_lack(capsys):
+    assert cli.main(["targets"]) == 0
+    said = capsys.readouterr().out
+    assert "meadow: meadow, 128 px; runs here" in said
+    for words in ("llamagen-256", "GPU with", "hf download peizesun/llamagen_t2i", "train drafter", "GB"):
+        assert words in said
+
+
+def test_the_memory_plan_is_printed(capsys):
+    import logging
+
+    cli.main(["targets"])
+    assert logging.getLogger("coolsd").isEnabledFor(logging.INFO)
+
+
 def test_bench_compares_every_lane_with_plain_ar(tmp_path, capsys):
     assert cli.main(["bench", "--methods", "ar", "eagle1", "coolsd", "--seeds", "1", "--json", str(tmp_path / "b.json")]) == 0
     report = json.loads((tmp_path / "b.json").read_text())

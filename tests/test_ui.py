@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gradio as gr
 import httpx
@@ -17,23 +18,33 @@ from tiny import tiny_pair
 
 import coolsd
 from coolsd import exports
+from coolsd.models.targets import Offer
+from coolsd.models.world import World
 from coolsd.settings import Settings, SettingsError
 from coolsd.trace import Round, Run, statistics
 from coolsd.ui import controls, figures, lanes, templates, text
 from coolsd.ui.api import PARAMETERS
 from coolsd.ui.compare import View, compare
-from coolsd.ui.engine import Engine, Loader
-from coolsd.ui.page import WAITING, build, launch_options
+from coolsd.ui.engine import EMBEDDED, Engine, Full, Loader, Turns
+from coolsd.ui.page import SUITED, Page, build, launch_options
 
 METHODS = coolsd.METHODS
 
 
-def slow_stream(delay):
-    """A stream whose rounds take a while; the few plain AR steps timed beforehand do not."""
+def slow_stream(delay, held=None):
+    """A stream whose rounds take a while; the few plain AR steps timed beforehand do not.
+
+    While `held` is set rounds take longer, and stand still from the fourth on.
+    """
 
     def stream(*args, **settings):
+        timed = settings["max_tokens"] is not None
         for event in coolsd.stream(*args, **settings):
-            time.sleep(delay if settings["max_tokens"] is None else 0)
+            time.sleep(0 if timed else delay)
+            while held and held.is_set() and not timed:
+                time.sleep(0.2)
+                if event.index < 3:
+                    break
             yield event
 
     return stream
@@ -79,6 +90,13 @@ def test_defaults_are_the_projects():
         ({"target": "lumina-768"}, "target"),
         ({"target": {}}, "target"),
         ({"seed": -1}, "seed"),
+        ({"tree": "oak"}, "tree"),
+        ({"siblings": ["every"]}, "siblings"),
+        ({"weight": 1.2}, "weight"),
+        ({"neighbours": 0}, "neighbours"),
+        ({"distance": None}, "distance"),
+        ({"budget": "much"}, "budget"),
+        ({"cap": 1.0}, "cap"),
     ],
 )
 def test_bad_control_values_are_refused_by_name(change, field):
@@ -104,7 +122,58 @@ def test_slider_ranges_lie_within_what_is_accepted():
         for value in (low, high):
             change = {name: value} if name != "mu" else {"mu": value, "mu_auto": False}
             assert getattr(asked(**change).relaxed, name) == value
-        assert low <= controls.DEFAULTS[name] <= high
+        assert controls.DEFAULTS[name] is None or low <= controls.DEFAULTS[name] <= high
+
+
+TREES_OF_PEOPLE = [
+    ("[[0], [1], [0, 0]]", None),
+    (json.dumps([[0] * n for n in range(1, 17)]), None),
+    (json.dumps([[0], *([0, n] for n in range(9)), *([0, 0, n] for n in range(9))]), None),
+    (json.dumps([[n] for n in range(65)]), "The tree has 65 nodes"),
+    (json.dumps([[0] * n for n in range(1, 18)]), "17 levels"),
+    ("[[1]]", "not a tree"),
+    ("[]", "The tree has 0 nodes"),
+    ("oak", "Choose one of auto, dynamic"),
+    (None, "not a tree"),
+]
+
+
+@pytest.mark.parametrize(("tree", "told"), TREES_OF_PEOPLE)
+def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
+    if told:
+        with pytest.raises(SettingsError, match=told):
+            asked(tree=tree)
+        assert controls.from_query({"tree": str(tree)}, METHODS)[1]
+        return
+    assert controls.from_query({"tree": tree}, METHODS) == ({"tree": tree}, [])
+    run = coolsd.generate(tiny_pair(), **asked(tree=tree).relaxed.to_dict())
+    assert run.complete
+    assert run.rounds[1].drafted == max(len(node) for node in json.loads(tree)) or run.rounds[1].drafted == 14
+
+
+@pytest.mark.parametrize(
+    ("change", "heard"),
+    [
+        ({}, {"delta", "nu", "mu_auto", "clamp", "draft_length", "tree"}),
+        ({"mu_auto": False}, {"delta", "nu", "mu_auto", "mu", "clamp", "draft_length", "tree"}),
+        ({"tree": "mc_sim_7b_63"}, {"delta", "nu", "mu_auto", "clamp", "tree", "siblings"}),
+        ({"reference": "ar", "method": "diverse"}, {"weight", "draft_length"}),
+        ({"reference": "ar", "method": "lantern"}, {"tree", "neighbours", "distance", "budget"}),
+        ({"reference": "lantern++", "method": "block"}, {"tree", "neighbours", "distance", "cap", "draft_length"}),
+        ({"reference": "ar", "method": "ar"}, set()),
+        ({"reference": "magic", "method": None}, set()),
+    ],
+)
+def test_only_settings_that_a_lane_listens_to_are_shown(change, heard):
+    assert controls.listening({**controls.DEFAULTS, **change}, METHODS) == heard
+
+
+def test_a_link_spells_every_setting():
+    query = {"tree": "dynamic", "siblings": "every", "weight": "0.3", "neighbours": "null", "distance": "normalised", "budget": "0.2"}
+    values, notices = controls.from_query({**query, "cap": "3"}, METHODS)
+    assert not notices
+    assert values == {**query, "weight": 0.3, "neighbours": None, "budget": 0.2, "cap": 3.0}
+    assert controls.from_query({"siblings": "some", "neighbours": "0"}, METHODS)[0] == {}
 
 
 # --- words and figures out --------------------------------------------------------------------------------------------------------
@@ -263,6 +332,111 @@ def test_closing_a_comparison_closes_the_stream():
     assert closed.is_set()
 
 
+STOPS = ["loading", "timing", "first lane", "second lane"]
+
+
+@pytest.mark.parametrize("when", STOPS)
+def test_stop_ends_a_run_with_what_was_decoded(when):
+    made = engine(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
+    stop = threading.Event()
+    shown = []
+    for view in compare(made, Loader(made.load), asked(), stop):
+        shown.append(view)
+        reached = {
+            "loading": "Loading" in view.status,
+            "timing": "Timing" in view.status,
+            "first lane": bool(view.lanes) and view.lanes["a.state"] == "running",
+            "second lane": bool(view.lanes) and view.lanes["b.state"] == "running",
+        }
+        if reached[when]:
+            stop.set()
+    last = shown[-1]
+    assert last.ended
+    assert last.status.startswith("Stopped")
+    if STOPS.index(when) < 2:
+        assert not last.export
+        return
+    bundle = json.loads(last.export["text"])
+    lane, state = ("reference", "a") if when == "first lane" else ("relaxed", "b")
+    run = Run.from_json(json.dumps(bundle[lane]))
+    assert 0 < len(run.tokens) < 16
+    assert bundle[lane]["complete"] is False
+    assert f"-stopped-{len(run.tokens)}-of-16" in last.lanes[f"{state}.file"]
+    assert last.lanes[f"{state}.badge"] == "stopped"
+    picture = Image.open(io.BytesIO(base64.b64decode(last.lanes[f"{state}.picture"].split(",")[1])))
+    assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
+    assert picture.getextrema()[3] == (0, 255)
+    assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
+
+
+def test_turns_are_taken_in_order_and_the_queue_has_an_end():
+    turns = Turns(most=1)
+    with turns.place() as first:
+        second = turns.place()
+        ahead = second.__enter__()
+        assert (first(), ahead()) == (0, 1)
+        with pytest.raises(Full, match="in a minute"), turns.place():
+            pass
+    assert ahead() == 0
+    second.__exit__(None, None, None)
+    with turns.place() as third:
+        assert third() == 0
+
+
+def test_stop_while_waiting_gives_up_the_place():
+    made, stop = engine(), threading.Event()
+    with made.turns.place():
+        waiting = compare(made, Loader(made.load), asked(), stop)
+        assert next(waiting).status.startswith("Waiting for your turn")
+        stop.set()
+        assert list(waiting)[-1].status.startswith("Stopped")
+    with made.turns.place() as ahead:
+        assert ahead() == 0
+
+
+LACKING = Offer("big", "Big, 512 px", "Slow.", ("Big needs a GPU with 9.0 GB; none was found.", "Fetch it with `hf download big`."), "9 GB")
+PLAIN = Offer("plain", "Plain, 768 px", plan="GPU memory in GB: 3 in all.", settings={"cfg_scale": 3.0, "top_k": 9}, drafts=False)
+
+
+def offering(load=None):
+    return replace(engine(load=load), offers=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
+
+
+def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
+    page = Page(offering(), Loader(lambda name: tiny_pair()), "")
+    with gr.Blocks():
+        page.draw(tmp_path)
+    values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
+    with pytest.raises(gr.Error, match=r"none was found\. Fetch it with `hf download big`"):
+        page.prepare(session("a"), *values)
+    assert page.offer()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
+    told = page.explain("big")
+    assert told["visible"]
+    assert all(line in told["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
+    assert not page.explain("meadow")["visible"]
+    assert not page.explain({})["visible"]
+    assert "train drafter" in page.explain("plain")["value"]
+    assert [update["value"] for update in page.suit("plain")] == ["ar", "ar", 9, 3.0]
+    assert [update["value"] for update in page.suit("meadow")] == [controls.DEFAULTS[name] for name in SUITED]
+    assert controls.from_query({"target": "big"}, METHODS, page.engine.offers())[1]
+    assert controls.from_query({"target": "plain"}, METHODS, page.engine.offers())[0] == {"target": "plain"}
+
+
+def test_loading_shows_the_memory_plan():
+    made = offering(load=lambda name: time.sleep(0.5) or tiny_pair())
+    ask = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, made.offers())
+    assert "3 in all" in next(compare(made, Loader(made.load), ask)).status
+
+
+def test_a_prompt_from_outside_the_pairs_world_is_drawn_with_a_notice(monkeypatch):
+    monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
+    monkeypatch.setattr("coolsd.models.world.NEAR", 1.1)
+    last = views(engine(), prompt="a car")[-1]
+    assert "tiny paints flowers" in last.status
+    assert last.tone == "good"
+    assert "paints" not in views(engine(), prompt="a rose")[-1].status
+
+
 def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
     def stream(*args, **settings):
         for event in coolsd.stream(*args, **settings):
@@ -383,6 +557,32 @@ def test_generate_refuses_bad_input_with_advice(api, change, told):
         api.predict(**{"prompt": "a lake", **change}, api_name="/generate")
 
 
+def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
+    """By fn_index anyone can send anything to any event of the page."""
+    config = httpx.get(f"{api.src}config").json()
+    fitting = [d for d in config["dependencies"] if len(d["inputs"]) == len(controls.CONTROLS) and d["targets"] and d["backend_fn"]]
+    prepare = next(d["id"] for d in fitting if {"click", "submit"} == {event for _, event in d["targets"]})
+    bad = [("delta", None, "δ, the total relaxation is empty"), ("delta", "two", "not a number"), ("nu", [1], "not a number")]
+    bad += [
+        ("method", {}, "no method called"),
+        ("tree", 7, "not a tree"),
+        ("clamp", None, "not a yes or no"),
+        ("prompt", 5, "prompt is empty"),
+    ]
+    for name, value, told in bad:
+        values = [value if control == name else controls.DEFAULTS[control] for control in controls.CONTROLS]
+        body = {"data": values, "fn_index": prepare, "session_hash": f"bad{name}{value}", "event_data": None}
+        httpx.post(f"{api.src}gradio_api/queue/join", json=body)
+        answer = ""
+        with httpx.stream("GET", f"{api.src}gradio_api/queue/data", params={"session_hash": body["session_hash"]}, timeout=20) as stream:
+            for line in stream.iter_lines():
+                answer = line
+                if "process_completed" in line:
+                    break
+        error = json.loads(answer.removeprefix("data:"))["output"]["error"]
+        assert told in error, (name, value, error)
+
+
 def test_not_a_number_over_http_gets_advice(api):
     values = '"lake","coolsd",NaN,0.7,null,false,5,"auto","salvage",0.8,null,"raw",0.1,2.0,1.0,0,1.0,4.0,0,null'
     address = f"{api.src}gradio_api/call/generate"
@@ -405,14 +605,11 @@ def test_two_people_get_their_own_results(api):
         assert run.tokens == coolsd.generate(tiny_pair(), f"lake {seed}", seed=seed).tokens
 
 
-def test_events_are_private_and_the_model_is_used_by_one_at_a_time(tmp_path):
+def test_events_are_private(tmp_path):
     demo = build(engine(), tmp_path)
     functions = list(demo.fns.values())
     public = [f for f in functions if f.api_visibility == "public"]
     assert [f.api_name for f in public] == ["generate"]
-    model = [f for f in functions if f.concurrency_id == "model"]
-    assert len(model) == 2
-    assert all(f.concurrency_limit == 1 for f in model)
     assert all(f.show_progress == "hidden" for f in functions if f not in public and f.outputs)
 
 
@@ -420,13 +617,14 @@ def test_every_control_has_a_name(tmp_path):
     demo = build(engine(), tmp_path)
     kinds = gr.Slider | gr.Textbox | gr.Dropdown | gr.Checkbox | gr.Number
     named = [block for block in demo.blocks.values() if isinstance(block, kinds)]
-    assert len(named) == len(controls.CONTROLS)
+    assert len(named) >= len(controls.CONTROLS)
     assert all(block.label for block in named)
 
 
 def test_pickers_offer_every_method(tmp_path):
     demo = build(engine(), tmp_path)
-    pickers = [b for b in demo.blocks.values() if isinstance(b, gr.Dropdown) and b.label != "Target"]
+    pickers = [b for b in demo.blocks.values() if isinstance(b, gr.Dropdown) and b.label.endswith(("(left)", "(right)"))]
+    assert len(pickers) == 2
     assert all([value for _, value in b.choices] == list(METHODS) for b in pickers)
 
 
@@ -440,18 +638,44 @@ def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
 
 
 def test_a_view_touches_only_what_changed(tmp_path):
-    from coolsd.ui.page import Page
-
     page = Page(engine(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(tmp_path)
-        page.busy = gr.State(False)
     assert set(page.changes(View("waiting"))) == {page.status}
     ended = page.changes(View("done", tone="good", ended=True))
-    assert ended[page.busy] is False
     assert ended[page.generate]["interactive"] is True
-    assert page.freed({"status": WAITING})[-1]["tone"] == "bad"
-    assert page.stopped({"a.state": "done", "b.state": "running"})[-1]["b.state"] == "stopped"
+
+
+def session(name):
+    return SimpleNamespace(session_hash=name)
+
+
+def test_stop_is_heard_whenever_it_comes(tmp_path):
+    page = Page(made := engine(), Loader(lambda name: tiny_pair()), "")
+    with gr.Blocks():
+        page.draw(tmp_path)
+    values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)
+    said = lambda shown: shown[page.status]["status"]  # noqa: E731
+
+    page.prepare(session("a"), *values)
+    with pytest.raises(gr.Error, match="on its way"):
+        page.prepare(session("a"), *values)
+    page.prepare(session("b"), *values)
+    page.stop_run(session("a"))  # before the run has begun
+    assert said(list(page.run(session("a"), *values))[-1]).startswith("Stopped")
+    assert said(list(page.run(session("b"), *values))[-1]).startswith("Done")
+    assert not page.stops
+
+    page.prepare(session("a"), *values)
+    for shown in page.run(session("a"), *values):
+        if made.turns._line and "done" in str(shown.get(page.lanes, {}).get("b.state")):  # after the last token, before the last view
+            page.stop_run(session("a"))
+    assert said(shown).startswith("Stopped. Both pictures")
+    assert page.stop_run(session("a"))[-1]["status"].startswith("Stopped")  # nothing runs any more
+
+    page.prepare(session("a"), *values)
+    page.left(session("a"))
+    assert not page.stops
 
 
 def test_app_builds_the_page_and_loads_nothing():

@@ -3,17 +3,17 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import gradio as gr
 
 from ..exports import data_uri, png
+from ..models.world import notice
 from ..settings import Settings, SettingsError, validate
-from .compare import PACE
-from .engine import Engine, Loader
+from .compare import PACE, POLL
+from .engine import DEFAULT_TARGET, Engine, Full, Loader
 from .lanes import Lane
-from .text import DEFAULT_TARGET
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ PARAMETERS = {
 
 
 def publish(demo: gr.Blocks, engine: Engine, loader: Loader) -> None:
-    """Add /generate to the page being built, every parameter described, in one queue with the page's own runs."""
-    gr.api(endpoint(engine, loader), api_name="generate", concurrency_id="model", concurrency_limit=1)
+    """Add /generate to the page being built, every parameter described; its runs take turns with the page's own."""
+    gr.api(endpoint(engine, loader), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
     for block, meaning in zip(published.inputs, PARAMETERS.values(), strict=True):
         block.label = meaning
@@ -78,13 +78,13 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
         """Draw one picture with the embedded pair and say how it went.
 
         Yields {"tokens": so far, "of": in all} while it decodes, and at last {"image": PNG data URI with the settings in its metadata,
-        "run": settings, environment, statistics and every round}.
+        "run": settings, environment, statistics and every round, "notice": what to know when the prompt lies outside what the pair paints}.
         """
         asked = locals()
         try:
             settings = validate(engine.methods, **{name: asked[name] for name in PARAMETERS})
             yield from decode(engine, loader, settings)
-        except SettingsError as error:
+        except (SettingsError, Full) as error:
             raise gr.Error(str(error), print_exception=False) from None
         except Exception as error:
             log.exception("the run failed")
@@ -96,20 +96,24 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
 
 def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
-    loading = loader.start(DEFAULT_TARGET)
-    while not loading.done.wait(PACE):
-        yield {"tokens": 0, "of": 0}
-    if loading.error:
-        raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
-    pair = loading.pair
-    lane = Lane(settings, tuple(pair.grid))
-    shown = perf_counter()
-    with closing(engine.stream(pair, **settings.to_dict())) as rounds:
-        for event in rounds:
-            lane.rounds.append(event)
-            if perf_counter() - shown >= PACE:
-                shown = perf_counter()
-                yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
+    with engine.turns.place() as ahead:
+        while ahead():
+            sleep(POLL)
+            yield {"tokens": 0, "of": 0}
+        loading = loader.start(DEFAULT_TARGET)
+        while not loading.done.wait(PACE):
+            yield {"tokens": 0, "of": 0}
+        if loading.error:
+            raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
+        pair = loading.pair
+        lane = Lane(settings, tuple(pair.grid))
+        shown = perf_counter()
+        with closing(engine.stream(pair, **settings.to_dict())) as rounds:
+            for event in rounds:
+                lane.rounds.append(event)
+                if perf_counter() - shown >= PACE:
+                    shown = perf_counter()
+                    yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
     lane.image = pair.picture(lane.tokens)
     run = lane.run(pair.name, pair.environment)
-    yield {"image": data_uri(png(lane.image, run), "image/png"), "run": run.to_dict()}
+    yield {"image": data_uri(png(lane.image, run), "image/png"), "run": run.to_dict(), "notice": notice(pair, settings.prompt)}

@@ -1,26 +1,37 @@
 """A comparison as it happens: two lanes decoded one after the other, as a generator of what the page shows.
 
-Knows nothing of gradio. All state of a run lives in its generator, so two people's runs cannot meet; closing the generator stops the run.
+Knows nothing of gradio. All state of a run lives in its generator, so two people's runs cannot meet. Setting the run's stop event ends it
+with a last view of what was decoded; closing the generator ends it without one.
 """
 
 import logging
 import statistics as median_of
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from threading import Event
 from time import perf_counter
 from typing import Any
 
+from ..models.world import notice
 from ..settings import SettingsError
+from ..trace import Round
 from . import figures, lanes
 from .controls import Ask
-from .engine import Engine, Loader
+from .engine import Engine, Full, Loader
 from .lanes import Lane
 
 log = logging.getLogger(__name__)
 PACE = 0.3  # seconds between two updates of the page
 PREVIEW_SHARE = 3.0  # a preview that took t seconds is followed by 3 t seconds without one
 AR_STEPS = 12  # plain AR tokens timed for the estimate
+WAITING = "Waiting for your turn: one run at a time."
+NO_EXPORT = {"name": "", "text": ""}
+POLL = 0.1  # seconds between two looks at whose turn it is
+
+
+class Stopped(Exception):
+    """The person pressed Stop."""
 
 
 @dataclass
@@ -33,7 +44,7 @@ class View:
     chart: dict[str, Any] | None = None
     headline: dict[str, str] | None = None
     images: tuple[Any, Any] | None = None
-    export: dict[str, str] = field(default_factory=dict)
+    export: dict[str, str] | None = None
     ended: bool = False
 
 
@@ -41,7 +52,8 @@ def snapshot(pair_of_lanes: list[Lane], status: str, token_seconds: float | None
     """Everything the page shows, from the lanes as they stand."""
     stats = lanes.stats_of(pair_of_lanes)
     titled = [(lane.title, s) for lane, s in zip(pair_of_lanes, stats, strict=True)]
-    chart = figures.curve(titled, pair_of_lanes[1].settings.draft_length) | {"table": figures.table(titled)}
+    length = max(1, *(figures.positions(lane.settings) for lane in pair_of_lanes))
+    chart = figures.curve(titled, length) | {"table": figures.table(titled)}
     return View(
         status,
         lanes=lanes.view(pair_of_lanes, stats),
@@ -51,19 +63,32 @@ def snapshot(pair_of_lanes: list[Lane], status: str, token_seconds: float | None
     )
 
 
-def plain_step(engine: Engine, pair: Any, settings: Any) -> float:
+def rounds_until(stop: Event, engine: Engine, pair: Any, settings: dict[str, Any]) -> Iterator[Round]:
+    """The engine's rounds; none after `stop` was set.
+
+    Raises:
+        Stopped: in place of the next round.
+    """
+    with closing(engine.stream(pair, **settings)) as rounds:
+        for event in rounds:
+            yield event
+            if stop.is_set():
+                raise Stopped
+
+
+def plain_step(engine: Engine, pair: Any, settings: Any, stop: Event) -> float:
     """Median seconds of a plain AR token on this machine, prefill and the first step left out. Also warms the target up."""
     asked = {**settings.to_dict(), "method": "ar", "max_tokens": min(AR_STEPS, pair.grid[0] * pair.grid[1])}
-    with closing(engine.stream(pair, **asked)) as rounds:
+    with closing(rounds_until(stop, engine, pair, asked)) as rounds:
         seconds = [r.seconds for r in rounds]
     return median_of.median(seconds[2:] or seconds)
 
 
-def decode(engine: Engine, pair: Any, lane: Lane) -> Iterator[None]:
+def decode(engine: Engine, pair: Any, lane: Lane, stop: Event) -> Iterator[None]:
     """Run one lane; yields when there is something new to show, at most every PACE seconds and at least once a round after that."""
     lane.state = "running"
     shown, rest = perf_counter(), PACE
-    with closing(engine.stream(pair, **lane.settings.to_dict())) as rounds:
+    with closing(rounds_until(stop, engine, pair, lane.settings.to_dict())) as rounds:
         for event in rounds:
             lane.rounds.append(event)
             if perf_counter() - shown >= rest:
@@ -76,43 +101,92 @@ def decode(engine: Engine, pair: Any, lane: Lane) -> Iterator[None]:
     yield
 
 
-def wait_for_pair(loader: Loader, target: str) -> Generator[View, None, Any]:
-    """Views while the pair loads; returns the pair.
+def wait_for_turn(ahead: Callable[[], int], stop: Event) -> Iterator[View]:
+    """Views while others decode.
+
+    Raises:
+        Stopped: the person no longer waits.
+    """
+    shown, told = 0.0, None
+    while before := ahead():
+        if told != before or perf_counter() - shown >= PACE:
+            shown, told = perf_counter(), before
+            yield View(f"Waiting for your turn: {before} before you." if before > 1 else WAITING)
+        if stop.wait(POLL):
+            raise Stopped
+
+
+def wait_for_pair(engine: Engine, loader: Loader, target: str, stop: Event) -> Generator[View, None, Any]:
+    """Views while the pair loads, with the memory it takes; returns the pair.
 
     Raises:
         RuntimeError: loading failed.
+        Stopped: the person no longer waits.
     """
     loading = loader.start(target)
-    while not loading.done.wait(0.5):
-        yield View(f"Loading {target}. The run starts when it is there.")
+    plan = engine.offer(target)[target].plan
+    while not loading.done.wait(PACE):
+        yield View(f"Loading {target}. {plan or 'The run starts when it is there.'}")
+        if stop.is_set():
+            raise Stopped
     if loading.error:
         raise RuntimeError(f"{target} could not be loaded ({loading.error})")
     return loading.pair
 
 
-def compare(engine: Engine, loader: Loader, ask: Ask) -> Iterator[View]:
-    """Views from the first to the last token of both lanes; ends with one whose `ended` is True, also when the run fails."""
+def compare(engine: Engine, loader: Loader, ask: Ask, stop: Event | None = None) -> Iterator[View]:
+    """Views from the first to the last token of both lanes; ends with one whose `ended` is True, also when the run is stopped or fails.
+
+    Args:
+        stop: ends the run at its next round once it is set; what was decoded by then is shown and can be downloaded.
+    """
+    stop = stop or Event()
     pair_of_lanes: list[Lane] = []
-    token_seconds = None
+    pair = token_seconds = None
     try:
-        pair = yield from wait_for_pair(loader, ask.target)
-        pair_of_lanes = [Lane(settings, tuple(pair.grid)) for settings in (ask.reference, ask.relaxed)]
-        yield snapshot(pair_of_lanes, "Timing a few plain AR tokens.", None, export={})
-        token_seconds = plain_step(engine, pair, ask.reference)
-        for lane in pair_of_lanes:
-            for _ in decode(engine, pair, lane):
-                yield snapshot(pair_of_lanes, f"{lane.title} is decoding.", token_seconds)
-        export = lanes.bundle(pair_of_lanes, pair.name, pair.environment, token_seconds)
-        images = tuple(lane.image for lane in pair_of_lanes)
-        done = snapshot(pair_of_lanes, f"Done on {describe(pair.environment)}.", token_seconds, images=images, export=export)
-        done.tone, done.ended = "good", True
-        yield done
-    except SettingsError as error:
+        with engine.turns.place() as ahead:
+            yield from wait_for_turn(ahead, stop)
+            pair = yield from wait_for_pair(engine, loader, ask.target, stop)
+            told = notice(pair, ask.relaxed.prompt)
+            pair_of_lanes = [Lane(settings, tuple(pair.grid)) for settings in (ask.reference, ask.relaxed)]
+            yield snapshot(pair_of_lanes, "Timing a few plain AR tokens.", None, images=(None, None), export=NO_EXPORT)
+            token_seconds = plain_step(engine, pair, ask.reference, stop)
+            for lane in pair_of_lanes:
+                for _ in decode(engine, pair, lane, stop):
+                    yield snapshot(pair_of_lanes, f"{lane.title} is decoding. {told}".rstrip(), token_seconds)
+        yield last(pair_of_lanes, f"Done on {describe(pair.environment)}. {told}".rstrip(), "good", pair, token_seconds)
+    except Stopped:
+        yield stopped(pair_of_lanes, pair, token_seconds)
+    except (SettingsError, Full) as error:
         yield failed(pair_of_lanes, str(error), token_seconds)
     except Exception as error:
         log.exception("the run failed")
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         yield failed(pair_of_lanes, f"The run failed: {reason}. Press Generate to try again, or change the settings.", token_seconds)
+
+
+def last(pair_of_lanes: list[Lane], status: str, tone: str, pair: Any, token_seconds: float | None) -> View:
+    """The last view of a run that decoded something: pictures to compare, and both runs to download."""
+    images = tuple(lane.image for lane in pair_of_lanes)
+    export = lanes.bundle(pair_of_lanes, pair.name, pair.environment, token_seconds)
+    return snapshot(pair_of_lanes, status, token_seconds, tone=tone, images=images, export=export, ended=True)
+
+
+def stopped(pair_of_lanes: list[Lane], pair: Any, token_seconds: float | None) -> View:
+    """The last view of a run that was stopped: what was decoded stays, to look at and to download."""
+    again = "Press Generate to start again."
+    if not any(lane.rounds for lane in pair_of_lanes):
+        for lane in pair_of_lanes:
+            lane.state = "empty"
+        message = f"Stopped before the first token. {again}"
+        return snapshot(pair_of_lanes, message, None, tone="", ended=True) if pair_of_lanes else View(message, "", ended=True)
+    for lane in pair_of_lanes:
+        if lane.state == "running":
+            complete = len(lane.tokens) == lane.grid[0] * lane.grid[1]
+            lanes.finish(lane, pair.picture(lane.tokens), pair.name, pair.environment, "done" if complete else "stopped")
+        elif lane.state == "waiting":
+            lane.state = "empty"
+    return last(pair_of_lanes, f"Stopped. What was decoded can be downloaded. {again}", "", pair, token_seconds)
 
 
 def failed(pair_of_lanes: list[Lane], message: str, token_seconds: float | None) -> View:
@@ -129,5 +203,5 @@ def describe(environment: dict[str, Any]) -> str:
     """The machine in a few words."""
     parts = [str(environment.get("device", "this machine")), str(environment.get("dtype", "")).removeprefix("torch.")]
     if environment.get("threads"):
-        parts.append(f"{environment['threads']} threads")
+        parts.append(f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}")
     return ", ".join(p for p in parts if p)

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings import INTEGERS, MAX_PROMPT, Settings, SettingsError, validate
-from .text import DEFAULT_TARGET, EXAMPLES, TARGETS
+from ..settings import CHOICES, INTEGERS, MAX_PROMPT, OPTIONAL, Settings, SettingsError, validate
+from .engine import DEFAULT_TARGET, EMBEDDED
+from .text import EXAMPLES
 
 CONTROLS = (
     "prompt",
@@ -22,6 +23,13 @@ CONTROLS = (
     "mu",
     "clamp",
     "draft_length",
+    "tree",
+    "siblings",
+    "weight",
+    "neighbours",
+    "distance",
+    "budget",
+    "cap",
     "temperature",
     "top_k",
     "top_p",
@@ -29,6 +37,22 @@ CONTROLS = (
     "seed",
 )
 FLAGS = {"mu_auto", "clamp"}
+WORDS = {"tree", *CHOICES}
+LISTENED = (
+    "delta",
+    "nu",
+    "mu_auto",
+    "mu",
+    "clamp",
+    "draft_length",
+    "tree",
+    "siblings",
+    "weight",
+    "neighbours",
+    "distance",
+    "budget",
+    "cap",
+)
 DEFAULTS: dict[str, Any] = {
     **{name: getattr(Settings(), name) for name in CONTROLS if hasattr(Settings(), name)},
     "prompt": EXAMPLES[0],
@@ -45,6 +69,10 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "nu": (-2.0, 2.0, 0.05),
     "mu": (-5.0, 5.0, 0.05),
     "draft_length": (1, 10, 1),
+    "weight": (0.0, 1.0, 0.05),
+    "neighbours": (1, 1000, 1),
+    "budget": (0.0, 1.0, 0.01),
+    "cap": (1.1, 10.0, 0.1),
     "temperature": (0.0, 2.0, 0.05),
     "top_k": (0, 16384, 1),
     "top_p": (0.05, 1.0, 0.01),
@@ -62,17 +90,20 @@ class Ask:
     relaxed: Settings
 
 
-def read(values: Mapping[str, Any], methods: Collection[str]) -> Ask:
+def read(values: Mapping[str, Any], methods: Collection[str], offers: Mapping[str, Any] = EMBEDDED) -> Ask:
     """Two validated settings from the values of CONTROLS.
+
+    Args:
+        offers: the targets, as models.targets describes them.
 
     Raises:
         SettingsError: any value that `validate` refuses, or a target that this page cannot run.
     """
     target = values["target"]
-    if not isinstance(target, str) or target not in TARGETS:
-        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(TARGETS)}.")
-    if TARGETS[target].needs:
-        raise SettingsError("target", f"{target} needs {TARGETS[target].needs}. Choose meadow, which runs on any computer.")
+    if not isinstance(target, str) or target not in offers:
+        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(offers)}.")
+    if offers[target].missing:
+        raise SettingsError("target", f"{' '.join(offers[target].missing)} Choose {DEFAULT_TARGET}, which runs on any computer.")
     if not isinstance(values["mu_auto"], bool):
         raise SettingsError("mu", f"{values['mu_auto']!r} is not a yes or no. Give 'μ auto' as true or false.")
     shared = {name: values[name] for name in CONTROLS if name not in ("target", "reference", "method", "mu_auto", "mu")}
@@ -87,19 +118,34 @@ def _present(mu: Any) -> Any:
     return mu
 
 
-def from_query(query: Mapping[str, str], methods: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]:
+    """The controls of LISTENED that at least one of the two lanes listens to, as the others stand."""
+    heard = set()
+    for method in (methods[values[lane]] for lane in ("reference", "method") if values[lane] in methods):
+        drafted = values["tree"] if "tree" in method.uses and values["tree"] != "auto" else method.tree
+        heard |= set(method.uses) - ({"siblings"} if drafted == "chain" else set())
+        if drafted == "chain" and method.schedule is not None:
+            heard.add("draft_length")
+    if "mu" in heard:
+        heard = heard - {"mu"} | {"mu_auto"} | (set() if values["mu_auto"] is True else {"mu"})
+    return heard
+
+
+def from_query(
+    query: Mapping[str, str], methods: Collection[str], offers: Mapping[str, Any] = EMBEDDED
+) -> tuple[dict[str, Any], list[str]]:
     """Control values a link asks for, and a sentence for each that was refused."""
     values, notices = {}, []
     for name in CONTROLS:
         if name in query:
             try:
-                values[name] = _parse(name, query[name], methods)
+                values[name] = _parse(name, query[name], [n for n, o in offers.items() if not o.missing] if name == "target" else methods)
             except ValueError as error:
                 notices.append(str(error))
     return values, notices
 
 
-def _parse(name: str, text: str, methods: Collection[str]) -> Any:
+def _parse(name: str, text: str, known: Collection[str]) -> Any:
     if name == "prompt":
         if not text.strip() or len(text) > MAX_PROMPT:
             raise ValueError(f"prompt must have 1 to {MAX_PROMPT} characters")
@@ -109,10 +155,13 @@ def _parse(name: str, text: str, methods: Collection[str]) -> Any:
             raise ValueError(f"{name}={text[:40]} must be true or false")
         return text == "true"
     if name in ("target", "reference", "method"):
-        known = [t for t in TARGETS if not TARGETS[t].needs] if name == "target" else methods
         if text not in known:
             raise ValueError(f"{name}={text[:40]} must be one of {', '.join(known)}")
         return text
+    if name in WORDS:
+        return getattr(validate([Settings.method], prompt="-", **{name: text}), name)
+    if name in OPTIONAL and name != "mu" and text in ("", "null"):
+        return None
     return _parse_number(name, text)
 
 

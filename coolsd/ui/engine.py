@@ -1,4 +1,4 @@
-"""The page's one door to the engine: load, stream and the named methods, and the pair that loads behind the page.
+"""The page's one door to the engine: load, stream and the named methods, the pair that loads behind the page, and whose turn it is.
 
 Torch and the models are imported in the loading thread, so that the page is up before they are.
 """
@@ -6,12 +6,56 @@ Torch and the models are imported in the loading thread, so that the page is up 
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..models.targets import Offer
 from ..trace import Round
 
 log = logging.getLogger(__name__)
+DEFAULT_TARGET = "meadow"
+EMBEDDED = {DEFAULT_TARGET: Offer(DEFAULT_TARGET, "meadow, 128 px")}
+QUEUE = 20  # runs that may wait for the model
+
+
+class Full(Exception):
+    """No room left in the queue."""
+
+
+class Turns:
+    """Whose turn it is to use the model: one run at a time, first come, first served.
+
+    Not left to gradio's queue, where a waiting run could neither say how many are ahead of it nor end by itself when it is stopped.
+    """
+
+    def __init__(self, most: int = QUEUE):
+        self._most = most
+        self._line: list[object] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def place(self) -> Iterator[Callable[[], int]]:
+        """A place in the queue, given up on leaving. Yields a function that counts the runs ahead; 0: it is this one's turn.
+
+        Raises:
+            Full: as many wait as may.
+        """
+        mine = object()
+        with self._lock:
+            if len(self._line) > self._most:
+                raise Full("Too many people are waiting. Press Generate again in a minute.")
+            self._line.append(mine)
+
+        def ahead() -> int:
+            with self._lock:
+                return self._line.index(mine)
+
+        try:
+            yield ahead
+        finally:
+            with self._lock:
+                self._line.remove(mine)
 
 
 @dataclass(frozen=True)
@@ -21,13 +65,21 @@ class Engine:
     load: Callable[[str], Any]
     stream: Callable[..., Iterator[Round]]
     methods: Mapping[str, Any]
+    offers: Callable[[], Mapping[str, Offer]] = lambda: EMBEDDED
+    turns: Turns = field(default_factory=Turns)
+
+    def offer(self, name: Any) -> Mapping[str, Offer]:
+        """The targets, as far as it takes to judge this one: what the embedded pair needs is known without a look."""
+        return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.offers()
 
 
 def default_engine() -> Engine:
     """The project's own engine."""
     import coolsd
 
-    return Engine(coolsd.load, coolsd.stream, coolsd.METHODS)
+    from ..models.targets import offers
+
+    return Engine(coolsd.load, coolsd.stream, coolsd.METHODS, offers)
 
 
 @dataclass

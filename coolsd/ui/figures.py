@@ -3,8 +3,12 @@
 The measured part is made here; the browser adds ω, which follows the sliders, and the ink of the current theme.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+from ..methods import METHODS, depth, omega, shape
+from ..models.protocols import chain
+from ..settings import TREES, Settings
 from ..trace import Stats
 
 # Okabe-Ito, one meaning each, the same on every part of the page.
@@ -12,12 +16,32 @@ TARGET, DRAFT, ACCEPTED, RELAXED, RECOVERED, BONUS = "#0072B2", "#E69F00", "#009
 LANES = ((ACCEPTED, "circle"), (RELAXED, "square"))
 
 
-def curve(lanes: list[tuple[str, Stats]], draft_length: int) -> dict[str, Any]:
+def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
+    """What the browser needs to draw ω by itself: of each method the form of its ω and its tree, of each named tree its depth.
+
+    A chain is as deep as the draft length says, and a tree given by its nodes as its longest node.
+    """
+    forms = {}
+    for name, method in methods.items():
+        drafts = len(omega(Settings(method=name)))
+        kind = "none" if not drafts else "annealed" if "nu" in method.uses else "uniform" if "delta" in method.uses else "lossless"
+        forms[name] = {"title": method.title, "omega": kind, "tree": method.tree, "chooses": "tree" in method.uses}
+    drawn = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}
+    trees = {tree: {"depth": depth(form), "chain": form == chain(depth(form))} for tree, form in drawn.items()}
+    return {"methods": forms, "trees": trees}
+
+
+def positions(asked: Settings) -> int:
+    """Draft positions of a run with these settings; 0 for plain AR."""
+    return 0 if METHODS[asked.method].schedule is None else depth(shape(asked))
+
+
+def curve(lanes: list[tuple[str, Stats]], length: int) -> dict[str, Any]:
     """Mean acceptance probability (lines) and accepted share (bars) by draft position, both in 0..1.
 
     Args:
         lanes: (title, statistics so far) of the reference and of the relaxed lane; either may have no rounds yet.
-        draft_length: positions on the axis.
+        length: draft positions on the axis.
     """
     data = []
     for (title, stats), (color, _) in zip(lanes, LANES, strict=True):
@@ -45,12 +69,12 @@ def curve(lanes: list[tuple[str, Stats]], draft_length: int) -> dict[str, Any]:
                 "hovertemplate": "%{y:.2f}",
             }
         )
-    return {"data": data, "layout": layout(draft_length), "draft_length": draft_length}
+    return {"data": data, "layout": layout(length), "length": length}
 
 
-def layout(draft_length: int) -> dict[str, Any]:
+def layout(length: int) -> dict[str, Any]:
     """Fixed axes and a transparent ground; `uirevision` keeps the reader's zoom through updates."""
-    positions = list(range(1, draft_length + 1))
+    positions = list(range(1, length + 1))
     axis = {"zeroline": False, "fixedrange": False, "ticks": ""}
     return {
         "uirevision": "curve",
@@ -64,7 +88,7 @@ def layout(draft_length: int) -> dict[str, Any]:
         "xaxis": {
             **axis,
             "title": {"text": "draft position", "standoff": 2},
-            "range": [0.5, draft_length + 1.4],
+            "range": [0.5, length + 1.4],
             "tickmode": "array",
             "tickvals": positions,
             "showgrid": False,

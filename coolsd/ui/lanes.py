@@ -63,9 +63,9 @@ def show_partial(lane: Lane, image: Any) -> None:
     lane.picture = preview(image)
 
 
-def finish(lane: Lane, image: Any, target: str, environment: dict[str, Any]) -> None:
+def finish(lane: Lane, image: Any, target: str, environment: dict[str, Any], state: str = "done") -> None:
     """The lane's last token is out: the picture in full quality, with its settings inside."""
-    lane.state, lane.image = "done", image
+    lane.state, lane.image = state, image
     lane.picture = data_uri(png(image, lane.run(target, environment)), "image/png")
 
 

@@ -1,6 +1,7 @@
 """The page: layout and events. What is shown is made in lanes, figures and compare; this module only places it and passes it on."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,22 @@ import gradio as gr
 import plotly
 
 from .. import exports
-from ..settings import SettingsError
-from . import api, lanes, templates
+from ..settings import CHOICES, TREES, SettingsError
+from . import api, claims, figures, laboratory, lanes, templates
 from .compare import View, compare, describe, snapshot
-from .controls import CONTROLS, DEFAULTS, RANGES, from_query, read
-from .engine import Engine, Loader, default_engine
-from .text import EXAMPLES, TARGETS, about
+from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read
+from .engine import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
+from .text import EXAMPLES, about, offered
 
-QUEUE = 20  # people who may wait for the model
+EVENTS = 100  # that may wait for a thread
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
+RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
+SUITED = ("reference", "method", "top_k", "cfg_scale")  # what follows the target
 NAMES = str(list(CONTROLS))
-FULL = "Too many people are waiting. Press Generate again in a minute."
-WAITING = "Waiting for your turn: one run at a time."
+BUSY = "A run of yours is on its way. Stop it first, or wait for it."
+LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
+STOPPED = "Stopped. Press Generate to start again."
+STOPPING = "(shown) => (shown?.tone === 'busy' ? { status: 'Stopping.', tone: 'busy' } : shown)"
 
 
 def build(engine: Engine | None = None, recorded: Path = exports.RECORDED) -> gr.Blocks:
@@ -38,7 +43,7 @@ def build(engine: Engine | None = None, recorded: Path = exports.RECORDED) -> gr
         page.draw(recorded)
         page.connect(demo)
         api.publish(demo, engine, loader)
-    demo.queue(max_size=QUEUE, default_concurrency_limit=1)
+    demo.queue(max_size=EVENTS, default_concurrency_limit=1)
     demo.loader = loader
     return demo
 
@@ -51,7 +56,10 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": theme,
         # Not as `css`, which gradio rewrites selector by selector, the root's too.
-        "head": f"<style>{templates.asset('page.css')}</style><script>{templates.asset('page.js')}</script>",
+        "head": "".join(
+            f"<style>{templates.asset(name + '.css')}</style><script>{templates.asset(name + '.js')}</script>"
+            for name in ("page", "laboratory", "claims")
+        ),
         "footer_links": ["api"],
         "enable_monitoring": False,
         "run_history": False,
@@ -61,13 +69,15 @@ def launch_options() -> dict[str, Any]:
 
 
 class Page:
-    """Components by name while the page is built; holds nothing of any run."""
+    """Components by name while the page is built; of the runs it holds nothing but the stop events, by session."""
 
     def __init__(self, engine: Engine, loader: Loader, plotly_tag: str):
         self.engine = engine
         self.loader = loader
         self.plotly_tag = plotly_tag
         self.controls: dict[str, Any] = {}
+        self.heard = listening(DEFAULTS, engine.methods)
+        self.stops: dict[str, threading.Event] = {}
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
 
@@ -77,16 +87,20 @@ class Page:
         with gr.Row(elem_id="header"):
             gr.HTML(templates.header(), elem_id="title")
             self.pair = self.bound(templates.line(), {"status": "starting", "tone": "loading"}, elem_id="pair", min_width=140)
-            targets = [(card.title + (f" (needs {card.needs})" if card.needs else ""), name) for name, card in TARGETS.items()]
             self.controls["target"] = gr.Dropdown(
-                targets, value="meadow", label="Target", show_label=False, container=False, min_width=230, elem_id="target"
+                choices(EMBEDDED), value=DEFAULT_TARGET, label="Target", show_label=False, container=False, min_width=230, elem_id="target"
             )
             theme = gr.Button("Light / dark", size="sm", scale=0, min_width=110)
             theme.click(None, js="() => coolsd.toggleTheme()", **PRIVATE)
+        self.offered = gr.Markdown(visible=False, elem_id="offered")
         with gr.Tabs():
             with gr.Tab("Generate", id="generate"):
                 self.draw_generate(first)
-            with gr.Tab("About the method", id="about"):
+            with gr.Tab("Laboratory", id="laboratory-tab"):
+                laboratory.draw()
+            with gr.Tab("Claims", id="claims-tab"):
+                claims.draw()
+            with gr.Tab("About", id="about"):
                 maths = [{"left": mark, "right": mark, "display": mark == "$$"} for mark in ("$$", "$")]
                 gr.Markdown(about(), elem_classes="about", latex_delimiters=maths)
 
@@ -115,7 +129,7 @@ class Page:
                     js_on_load="coolsd.chart(element, props, watch)",
                     head=self.plotly_tag,
                     apply_default_css=False,
-                    uses={name: list(method.uses) for name, method in self.engine.methods.items()},
+                    shapes=figures.shapes(self.engine.methods),
                 )
                 self.draw_schedule()
         with gr.Accordion("Compare the two pictures", open=False) as self.comparing:
@@ -132,11 +146,28 @@ class Page:
             self.number("draft_length", "L draft length")
         with gr.Row(elem_id="schedule2"):
             self.controls["mu_auto"] = gr.Checkbox(True, label="μ auto (mean ω = δ)", min_width=100)
-            self.number("mu", "μ", visible=False)
+            self.number("mu", "μ")
             self.controls["clamp"] = gr.Checkbox(False, label="clamp (ω ≥ 1)", min_width=100)
 
     def draw_more(self) -> None:
         """What most people leave alone."""
+        with gr.Accordion("Methods and their settings", open=False):
+            choices = [(method.title, name) for name, method in self.engine.methods.items()]
+            with gr.Row():
+                self.controls["reference"] = gr.Dropdown(choices, value=DEFAULTS["reference"], label="Reference lane (left)")
+                self.controls["method"] = gr.Dropdown(choices, value=DEFAULTS["method"], label="Relaxed lane (right)")
+            with gr.Row():
+                tree = "Draft tree; or its nodes, like [[0], [1], [0, 0]]"
+                self.controls["tree"] = gr.Dropdown(list(TREES), value=DEFAULTS["tree"], label=tree, allow_custom_value=True, min_width=220)
+                self.choice("siblings", "Siblings relaxed")
+                self.number("weight", "Target's weight")
+            with gr.Row():
+                low, high, _ = RANGES["neighbours"]
+                auto = {"placeholder": "the method's own", "precision": 0, "minimum": low, "maximum": high}
+                self.controls["neighbours"] = gr.Number(DEFAULTS["neighbours"], label="Nearest codes", min_width=160, **auto)
+                self.choice("distance", "Distance between codes")
+                self.number("budget", "Probability budget")
+                self.number("cap", "λ cap")
         with gr.Accordion("Sampling and seed", open=False):
             with gr.Row():
                 self.number("temperature", "Temperature")
@@ -148,15 +179,17 @@ class Page:
                 self.controls["seed"] = gr.Number(DEFAULTS["seed"], label="Seed", precision=0, minimum=low, maximum=high)
                 dice = gr.Button("Roll the dice for a seed", size="sm", scale=0, min_width=180)
                 dice.click(None, outputs=self.controls["seed"], js="() => Math.floor(Math.random() * 2 ** 32)", **PRIVATE)
-        with gr.Accordion("Compare other methods", open=False), gr.Row():
-            choices = [(method.title, name) for name, method in self.engine.methods.items()]
-            self.controls["reference"] = gr.Dropdown(choices, value=DEFAULTS["reference"], label="Reference lane (left)")
-            self.controls["method"] = gr.Dropdown(choices, value=DEFAULTS["method"], label="Relaxed lane (right)")
 
-    def number(self, name: str, label: str, **more: Any) -> None:
+    def number(self, name: str, label: str) -> None:
         """A slider over a setting's range."""
         low, high, step = RANGES[name]
+        more = {"visible": name in self.heard or name not in LISTENED}
         self.controls[name] = gr.Slider(low, high, DEFAULTS[name], step=step, label=label, min_width=90, buttons=[], **more)
+
+    def choice(self, name: str, label: str) -> None:
+        """One of the few values of a setting."""
+        more = {"visible": name in self.heard}
+        self.controls[name] = gr.Radio(list(CHOICES[name]), value=DEFAULTS[name], label=label, min_width=200, **more)
 
     def bound(self, template: str, value: Any, **more: Any) -> gr.HTML:
         """A fixed template that the browser fills from `value`."""
@@ -186,45 +219,60 @@ class Page:
         """Wire the controls to what they do. Every event is private: the public endpoint is `generate`."""
         inputs = [self.controls[name] for name in CONTROLS]
         buttons = [self.generate, self.stop, self.status]
-        busy = self.busy = gr.State(False)
-        link = f"(...values) => coolsd.link({NAMES}, values)"
+        shown = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
         pressed = [self.generate.click, self.controls["prompt"].submit]
-        start = gr.on(pressed, self.prepare, [busy, *inputs], [busy, *buttons], concurrency_limit=None, **PRIVATE)
-        shown = [busy, *buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
-        run = start.success(self.run, inputs, shown, concurrency_id="model", concurrency_limit=1, **PRIVATE)
-        start.failure(self.refused, [busy, *inputs], self.status, queue=False, **PRIVATE)
-        run.failure(self.freed, self.status, [busy, *buttons], queue=False, **PRIVATE)
-        start.success(None, inputs, None, js=link, **PRIVATE)
-        self.stop.click(None, None, self.status, js="() => ({ status: 'Stopping.', tone: 'busy' })", **PRIVATE)
-        self.stop.click(self.stopped, self.lanes, [busy, *buttons, self.lanes], cancels=[run], queue=False, **PRIVATE)
+        start = gr.on(pressed, self.prepare, inputs, buttons, concurrency_limit=None, **RAW, **PRIVATE)
+        run = start.success(self.run, inputs, shown, concurrency_limit=None, **RAW, **PRIVATE)
+        start.failure(self.refused, inputs, self.status, queue=False, **RAW, **PRIVATE)
+        run.failure(self.freed, None, buttons, queue=False, **PRIVATE)
+        start.success(None, inputs, None, js=f"(...values) => coolsd.link({NAMES}, values)", **PRIVATE)
+        self.stop.click(None, self.status, self.status, js=STOPPING, **PRIVATE)
+        self.stop.click(self.stop_run, None, buttons, queue=False, **PRIVATE)
+        demo.unload(self.left)
         self.copy.click(None, inputs, self.status, js=f"(...values) => coolsd.copyLink({NAMES}, values)", **PRIVATE)
-        self.controls["mu_auto"].change(
-            lambda auto: gr.update(visible=auto is False), self.controls["mu_auto"], self.controls["mu"], queue=False, **PRIVATE
-        )
+        deciding = [self.controls[name].change for name in ("reference", "method", "tree", "mu_auto")]
+        gr.on(deciding, self.fit, inputs, [self.controls[name] for name in LISTENED], queue=False, **RAW, **PRIVATE)
         follow = f"(...values) => coolsd.controls({NAMES}, values)"
-        moved = [self.controls[n].change for n in ("delta", "nu", "mu", "mu_auto", "clamp", "draft_length", "method")]
+        moved = [self.controls[name].change for name in ("method", *LISTENED)]
         gr.on([*moved, demo.load], None, inputs, None, js=follow, **PRIVATE)
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)
+        target = self.controls["target"]
+        demo.load(self.offer, None, target, concurrency_limit=None, **PRIVATE)
+        target.change(self.explain, target, self.offered, queue=False, **RAW, **PRIVATE)
+        target.input(self.suit, target, [self.controls[name] for name in SUITED], queue=False, **RAW, **PRIVATE)
         demo.load(self.watch_pair, None, self.pair, concurrency_limit=None, **PRIVATE)
 
-    def prepare(self, busy: bool, *values: Any) -> tuple[Any, ...]:
-        """Refuse bad input before the queue; else lock the button and say what is awaited."""
-        if busy is True:
-            raise gr.Error("A run of yours is on its way. Stop it first, or wait for it.", title="Already running", print_exception=False)
+    def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
+        """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
+        if request.session_hash in self.stops:
+            raise gr.Error(BUSY, title="Already running", print_exception=False)
         self.ask(values)
-        return True, gr.update(interactive=False), gr.update(interactive=True), say(WAITING)
+        if request.session_hash:
+            self.stops[request.session_hash] = threading.Event()
+        return gr.update(interactive=False), gr.update(interactive=True), say("Starting.")
 
-    def ask(self, values: tuple[Any, ...]) -> Any:
+    def read(self, values: tuple[Any, ...]) -> Ask:
+        """As `controls.read`, with this machine's targets."""
+        named = dict(zip(CONTROLS, values, strict=True))
+        return read(named, self.engine.methods, self.engine.offer(named["target"]))
+
+    def ask(self, values: tuple[Any, ...]) -> Ask:
         """The validated request behind control values."""
         try:
-            return read(dict(zip(CONTROLS, values, strict=True)), self.engine.methods)
+            return self.read(values)
         except SettingsError as error:
             raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
 
-    def run(self, *values: Any) -> Iterator[dict[Any, Any]]:
-        """Decode both lanes and show them as they come."""
-        for view in compare(self.engine, self.loader, self.ask(values)):
-            yield self.changes(view)
+    def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
+        """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
+        stop = self.stops.get(request.session_hash) or threading.Event()
+        try:
+            for view in compare(self.engine, self.loader, self.ask(values), stop):
+                if view.ended and self.stops.pop(request.session_hash, None) and stop.is_set() and view.tone == "good":
+                    view.status = "Stopped. Both pictures were complete already."
+                yield self.changes(view)
+        finally:
+            self.stops.pop(request.session_hash, None)
 
     def changes(self, view: View) -> dict[Any, Any]:
         """The components a view touches."""
@@ -232,38 +280,65 @@ class Page:
         parts = ((self.lanes, view.lanes), (self.chart, view.chart), (self.answer, view.headline), (self.slider, view.images))
         out |= {component: value for component, value in parts if value is not None}
         if view.ended:
-            out |= {self.busy: False, self.generate: gr.update(interactive=True), self.stop: gr.update(interactive=False)}
-        if view.export:
+            out |= {self.generate: gr.update(interactive=True), self.stop: gr.update(interactive=False)}
+        if view.export is not None:
             out[self.export] = view.export
         return out
 
-    def refused(self, busy: bool, *values: Any) -> Any:
+    def refused(self, request: gr.Request, *values: Any) -> Any:
         """Why `prepare` refused, in the status line, where it stays after the pop-up is gone."""
         try:
-            read(dict(zip(CONTROLS, values, strict=True)), self.engine.methods)
+            self.read(values)
         except SettingsError as error:
             return say(str(error), "bad")
-        return gr.skip() if busy is True else say(FULL, "bad")
+        return gr.skip() if request.session_hash in self.stops else say(LOST, "bad")
 
-    def freed(self, status: Any) -> tuple[Any, ...]:
-        """The run ended without its last view: it was cancelled, or the queue was full. Free the button; say so where it never began."""
-        waiting = isinstance(status, dict) and status.get("status") == WAITING
-        told = say(FULL, "bad") if waiting else gr.skip()
-        return False, gr.update(interactive=True), gr.update(interactive=False), told
+    def freed(self, request: gr.Request) -> tuple[Any, ...]:
+        """The run ended without its last view: free the button."""
+        self.stops.pop(request.session_hash, None)
+        return gr.update(interactive=True), gr.update(interactive=False), say(LOST, "bad")
 
-    def stopped(self, shown: Any) -> tuple[Any, ...]:
-        """After Stop: the pictures stay, and the lanes no longer claim to run."""
-        ends = {"running": "stopped", "waiting": "empty"}
-        shown = dict(shown) if isinstance(shown, dict) else {}
-        for key in "ab":
-            state = ends.get(shown.get(f"{key}.state"), shown.get(f"{key}.state", "empty"))
-            shown |= {f"{key}.state": state, f"{key}.badge": lanes.BADGES.get(state, "")}
-        message = "Stopped. What was decoded stays; press Generate to start again."
-        return False, gr.update(interactive=True), gr.update(interactive=False), say(message, ""), shown
+    def stop_run(self, request: gr.Request) -> tuple[Any, ...]:
+        """Ask the run to end; it shows so itself. Where there is none (the server was started anew), free the page."""
+        if stop := self.stops.get(request.session_hash):
+            stop.set()
+            return gr.skip(), gr.skip(), gr.skip()
+        return gr.update(interactive=True), gr.update(interactive=False), say(STOPPED, "")
+
+    def left(self, request: gr.Request) -> None:
+        """The visitor closed the page."""
+        if stop := self.stops.pop(request.session_hash, None):
+            stop.set()
+
+    def fit(self, *values: Any) -> list[Any]:
+        """Show the settings that one of the two lanes listens to, and hide the others."""
+        heard = listening(dict(zip(CONTROLS, values, strict=True)), self.engine.methods)
+        return [gr.update(visible=name in heard) for name in LISTENED]
+
+    def offer(self) -> Any:
+        """The target picker with all targets, each saying whether it runs here."""
+        return gr.update(choices=choices(self.engine.offers()))
+
+    def explain(self, target: Any) -> Any:
+        """What the chosen target lacks here and how to get it, or what to know before it is used."""
+        offer = self.engine.offer(target).get(target) if isinstance(target, str) else None
+        words = offered(offer) if offer else ""
+        return gr.update(value=words, visible=bool(words))
+
+    def suit(self, target: Any) -> list[Any]:
+        """The settings a target's authors sampled with; plain AR on the left where it has no drafter."""
+        offer = self.engine.offer(target).get(target) if isinstance(target, str) else None
+        if offer is None:
+            return [gr.skip()] * len(SUITED)
+        fitting = {name: DEFAULTS[name] for name in SUITED} | offer.settings
+        if not offer.drafts:
+            fitting |= {"reference": "ar", "method": "ar"}
+        return [gr.update(value=fitting[name]) for name in SUITED]
 
     def restore(self, request: gr.Request) -> list[Any]:
         """Set the controls a link asks for; say which of its values were not usable."""
-        values, notices = from_query(dict(request.query_params), self.engine.methods)
+        query = dict(request.query_params)
+        values, notices = from_query(query, self.engine.methods, self.engine.offer(query.get("target", DEFAULT_TARGET)))
         updates = [gr.update(value=values[name]) if name in values else gr.skip() for name in CONTROLS]
         if notices:
             return [*updates, say(f"The link was not used in full: {'; '.join(notices)}. The usual values stand there instead.", "bad")]
@@ -280,6 +355,11 @@ class Page:
             yield {"status": f"{name} could not be loaded; press Generate for why", "tone": "failed"}
         else:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
+
+
+def choices(offers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Targets for the picker."""
+    return [(f"target: {offer.title}{' (not here yet)' if offer.missing else ''}", name) for name, offer in offers.items()]
 
 
 def say(status: str, tone: str = "busy") -> dict[str, str]:

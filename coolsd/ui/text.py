@@ -1,23 +1,6 @@
 """The page's words: what each number means, the targets, the examples and the About tab."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class TargetCard:
-    """A target as the picker shows it. needs: what this page lacks to run it; empty when it runs."""
-
-    title: str
-    needs: str = ""
-
-
-DEFAULT_TARGET = "meadow"
-TARGETS = {
-    "meadow": TargetCard("target: meadow"),
-    "llamagen-256": TargetCard("LlamaGen-XL, 256 px", "a GPU and its weights"),
-    "llamagen-512": TargetCard("LlamaGen-XL, 512 px", "a GPU and its weights"),
-    "lumina-768": TargetCard("Lumina-mGPT 7B", "a GPU and its weights"),
-}
+from typing import Any
 
 EXAMPLES = (
     "a pink rose on a dark background",
@@ -108,6 +91,15 @@ COUNTED = """
 
 The two lanes are decoded one after the other, with the same prompt, seed and sampling, so that they do not slow each other down.
 """
+
+
+def offered(offer: Any) -> str:
+    """What a target needs, in Markdown; empty for one that simply runs."""
+    lines = [*offer.missing, *offer.advice]
+    if not offer.missing and not offer.plan:
+        return ""
+    head = f"**{offer.title} cannot run here yet.** Until it can, choose meadow." if offer.missing else f"**{offer.title}**"
+    return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
 
 def about() -> str:

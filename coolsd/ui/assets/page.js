@@ -59,18 +59,39 @@ window.coolsd = (() => {
   let settings = null; // the controls as they stand
   let redraw = () => {};
 
-  function schedule(uses, s) {
-    const index = Array.from({ length: s.draft_length }, (_, i) => i + 1);
-    if (!uses.includes("delta")) return index.map(() => 1);
-    if (!uses.includes("nu")) return index.map(() => s.delta);
-    const raw = index.map((i) => Math.exp(-s.nu * i));
-    const scale = s.mu_auto ? raw.length / raw.reduce((a, b) => a + b, 0) : Math.exp(-s.mu);
-    return raw.map((w) => s.delta * w * scale).map((w) => (s.clamp ? Math.max(1, w) : w));
+  // The draft's shape by name, by its nodes, or a chain; { depth: 0 } while the nodes cannot be read.
+  function shape(shapes, s) {
+    const method = shapes.methods[s.method];
+    const tree = method.chooses && s.tree !== "auto" ? s.tree : method.tree;
+    if (tree === "chain") return { depth: s.draft_length, chain: true };
+    if (shapes.trees[tree]) return shapes.trees[tree];
+    try {
+      const nodes = JSON.parse(tree);
+      const depth = Math.max(0, ...nodes.map((node) => node.length));
+      return { depth, chain: depth === nodes.length };
+    } catch {
+      return { depth: 0, chain: true };
+    }
+  }
+
+  // ω by draft position; empty for a method without one.
+  function schedule(shapes, s) {
+    const kind = shapes.methods[s.method]?.omega ?? "none";
+    if (kind === "none") return [];
+    const { depth, chain } = shape(shapes, s);
+    const index = Array.from({ length: depth || 0 }, (_, i) => i + 1);
+    if (kind === "lossless") return index.map(() => 1);
+    const raw = index.map((i) => (kind === "uniform" ? 1 : Math.exp(-s.nu * i)));
+    const mean = kind === "uniform" || s.mu_auto ? raw.reduce((a, b) => a + b, 0) / raw.length : Math.exp(s.mu);
+    const salvaged = s.siblings === "salvage" && !chain;
+    const least = salvaged || (kind === "annealed" && s.clamp) ? 1 : 0;
+    return raw.map((w) => Math.max(least, (s.delta * w) / mean));
   }
 
   const digits = (w) => (w >= 100 ? w.toFixed(0) : w >= 10 ? w.toFixed(1) : w.toFixed(2));
 
-  function inWords(omega) {
+  function inWords(omega, title) {
+    if (!omega.length) return `${title} has no ω.`;
     const mean = omega.reduce((a, b) => a + b, 0) / omega.length;
     const places = (test) => {
       const at = omega.map((w, i) => (test(w) ? i + 1 : 0)).filter(Boolean);
@@ -100,7 +121,7 @@ window.coolsd = (() => {
     return labels;
   }
 
-  function figure(value, uses, width, height) {
+  function figure(value, shapes, width, height) {
     const ink = INK[theme()];
     const grid = GRID[theme()];
     const data = value.data.map((t) => ({ ...t }));
@@ -113,10 +134,10 @@ window.coolsd = (() => {
     layout.hoverlabel = { bgcolor: isDark() ? "#18181b" : "#ffffff", font: { color: ink } };
     const labels = data.filter((t) => t.type === "scatter" && t.y.length).map((t) => ({ text: t.meta, y: t.y.at(-1) ?? 0, color: t.line.color }));
     const s = settings;
-    if (s) {
-      const omega = schedule(uses[s.method] ?? [], s);
+    const omega = s ? schedule(shapes, s) : [];
+    if (omega.length) {
       const decades = Math.max(1, Math.ceil(Math.max(...omega.map((w) => Math.abs(Math.log10(Math.max(w, 1e-4))))) - 0.02));
-      const length = Math.max(s.draft_length, value.draft_length);
+      const length = Math.max(omega.length, value.length);
       layout.xaxis.tickvals = Array.from({ length }, (_, i) => i + 1);
       const ticks = Array.from({ length: 2 * decades + 1 }, (_, i) => 10 ** (i - decades));
       layout.yaxis2 = {
@@ -155,14 +176,14 @@ window.coolsd = (() => {
     const draw = () => {
       const value = props.value;
       if (!value || !window.Plotly) return;
-      const { data, layout } = figure(value, props.uses, plot.clientWidth, plot.clientHeight);
+      const { data, layout } = figure(value, props.shapes, plot.clientWidth, plot.clientHeight);
       Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true });
       fillTable(element.querySelector("table"), value.table ?? []);
     };
     redraw = () => {
-      const omega = schedule(props.uses[settings.method] ?? [], settings);
-      setText(element.querySelector(".omega-row"), omega.map(digits).join("  "));
-      setText(element.querySelector(".omega-words"), inWords(omega));
+      const omega = schedule(props.shapes, settings);
+      setText(element.querySelector(".omega-row"), omega.map(digits).join("  ") || "–");
+      setText(element.querySelector(".omega-words"), inWords(omega, props.shapes.methods[settings.method]?.title));
       draw();
     };
     if (settings) redraw();
