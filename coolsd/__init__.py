@@ -52,9 +52,14 @@ def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, 
 
     Raises:
         SettingsError: at once, before any model runs, with a message that says what to do.
+        TypeError: `pair` is not what `load` returns.
     """
     from .decoding import decode
 
+    if not hasattr(pair, "begin"):
+        raise TypeError(f"The first argument is a loaded pair, not {pair!r}. Load one: pair = coolsd.load('meadow').")
+    if not isinstance(inspect, int) or inspect < 0:
+        raise SettingsError("inspect", f"{inspect!r} is no number of entries to keep. Give a whole number, 0 or more.")
     return decode(pair, validate(METHODS, prompt=prompt, method=method, **settings), inspect)
 
 

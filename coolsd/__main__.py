@@ -11,7 +11,7 @@ from typing import Any
 
 from . import METHODS, Run, Settings, generate, load, omega, stream, validate
 from .models.world import notice
-from .settings import CHOICES, TREES
+from .settings import CHOICES, OPTIONAL, TREES
 
 TUNED = ("eagle1", "coolsd")
 HELP = {
@@ -33,12 +33,18 @@ HELP = {
     "seed": "random seed",
     "max_tokens": "stop after this many tokens",
 }
+UNSET = {"mu": "auto", "neighbours": "auto", "max_tokens": "the whole picture"}
 
 
-def _number(text: str) -> float | int | None:
-    if text.lower() in ("auto", "none"):
-        return None
-    return int(text) if text.lstrip("+-").isdigit() else float(text)
+def _number(text: str) -> float | int:
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _number_or_auto(text: str) -> float | int | None:
+    return None if text.lower() in ("auto", "none") else _number(text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -46,16 +52,33 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     for field in fields(Settings):
         if field.name in HELP:
             option = f"--{field.name.replace('_', '-')}"
-            kind = {"type": str if isinstance(field.default, str) else _number, "choices": CHOICES.get(field.name)}
-            parser.add_argument(option, **kind, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {field.default})")
+            number = _number_or_auto if field.name in OPTIONAL else _number
+            kind = {"type": str if isinstance(field.default, str) else number, "choices": CHOICES.get(field.name)}
+            default = UNSET[field.name] if field.default is None else field.default
+            parser.add_argument(option, **kind, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {default})")
     parser.add_argument(
         "--clamp", action="store_true", default=argparse.SUPPRESS, help="raise every ω below 1 to 1 (ours, not the paper's)"
     )
 
 
+def _part(text: str) -> tuple[str, str]:
+    what, _, path = text.partition("=")
+    if not what or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PART=PATH, for example drafter=my/drafter")
+    return what, path
+
+
 def add_pair(parser: argparse.ArgumentParser) -> None:
     """Which target, where, and from which files."""
-    parser.add_argument("--target", default="meadow", help="name of the pair (default meadow)")
+    parser.add_argument("--target", default="meadow", help="name of the pair, or folder of one of your own (default meadow)")
+    parser.add_argument(
+        "--files",
+        type=_part,
+        action="append",
+        default=[],
+        metavar="PART=PATH",
+        help="local files for a part (target, drafter, vq or text) in place of the hub's, or drafter=none; may be repeated",
+    )
     parser.add_argument("--device", help="cpu, cuda or mps (default: the best there is)")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: measured)")
 
@@ -65,10 +88,25 @@ def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
     return {f.name: getattr(args, f.name) for f in fields(Settings) if hasattr(args, f.name)}
 
 
+def chosen_pair(args: argparse.Namespace) -> Any:
+    """The pair named on the command line."""
+    return load(args.target, args.device, args.dtype, **dict(args.files))
+
+
+def check_files(*paths: Path | None) -> None:
+    """Refuse what could not be written at the end of a long run."""
+    for path in paths:
+        if path and path.is_dir():
+            raise ValueError(f"{path} is a folder. Give the name of a file.")
+        if path and not path.parent.is_dir():
+            raise ValueError(f"There is no folder {path.parent} to write {path.name} to. Make it first.")
+
+
 def generate_command(args: argparse.Namespace) -> None:
     """Decode one picture, with progress on standard error."""
     settings = validate(METHODS, **chosen_settings(args))
-    pair = load(args.target, args.device, args.dtype)
+    check_files(args.out, args.json)
+    pair = chosen_pair(args)
     if told := notice(pair, settings.prompt):
         print(told, file=sys.stderr)
     total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
@@ -111,7 +149,7 @@ def record_command(args: argparse.Namespace) -> None:
     settings = chosen_settings(args)
     prompt = settings.pop("prompt")
     validate(METHODS, prompt=prompt, **settings)
-    pair = load(args.target, args.device, args.dtype)
+    pair = chosen_pair(args)
     for method in ("ar", args.reference, args.relaxed):
         generate(pair, prompt, method, **settings | {"max_tokens": 32})
     seconds = [r.seconds for r in generate(pair, prompt, "ar", **settings).rounds[2:]]
@@ -125,13 +163,16 @@ def bench_command(args: argparse.Namespace) -> None:
 
     common = chosen_settings(args)
     validate(METHODS, prompt="x", **common)
+    check_files(args.json)
+    if args.seeds < 1:
+        raise ValueError(f"{args.seeds} seeds measure nothing. Give --seeds 1 or more.")
     if args.tune:
         tune_command(args, common)
         return
     if args.random_weights:
         floor_command(args)
         return
-    pair = load(args.target, args.device, args.dtype)
+    pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
     lanes = bench.TREE_COST if args.tree_cost else [lane for lane in bench.LANES if not args.methods or lane.method in args.methods]
     results: dict[bench.Lane, list] = {}
@@ -152,6 +193,8 @@ def floor_command(args: argparse.Namespace) -> None:
     """Time the passes of a released size against the memory's bandwidth; JSON on request."""
     from .evaluation import floor
 
+    if args.layers is not None and args.layers < 1:
+        raise ValueError(f"{args.layers} layers are no model. Give --layers 1 or more, or leave it out.")
     found = floor.measure(args.random_weights, args.device, args.dtype, args.layers)
     print(floor.table(found))
     if args.json:
@@ -164,7 +207,7 @@ def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
 
     methods = args.methods or TUNED
     tune.check(methods, common)
-    pair = load(args.target, args.device, args.dtype)
+    pair = chosen_pair(args)
     rows, found = [], {}
     for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
         if isinstance(result, tune.Tuned):
@@ -232,8 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     try:
         args.run(args)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"coolsd: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        named = isinstance(error, OSError) and error.filename
+        print(f"coolsd: {error.filename}: {error.strerror}" if named else f"coolsd: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)

@@ -5,9 +5,9 @@ and passes `validate` before any tensor is made.
 """
 
 import json
-import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any
 
 from .trees import NAMED, depths, from_paths
@@ -81,15 +81,16 @@ TREES = ("auto", "dynamic", *NAMED)
 
 def _number(name: str, value: Any) -> float | int | None:
     low, high, label = NUMBERS[name]
-    allowed = f"Give {label} as a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:g}."
+    label += "," if "," in label else ""
+    allowed = f"Give {label} as a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:.10g}."
     if value is None:
         if name in OPTIONAL:
             return None
         first = label[0].upper() if label[0].isascii() else label[0]
         raise SettingsError(name, f"{first}{label[1:]} is empty. {allowed}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingsError(name, f"{value!r} is not a number. {allowed}")
-    if not math.isfinite(value) or not low <= value <= high:
+    if not low <= value <= high:
         raise SettingsError(name, f"{value!r} is out of range. {allowed}")
     if name in INTEGERS:
         if value != int(value):
@@ -114,7 +115,9 @@ def _tree(value: Any) -> str:
 
 
 def _prompt(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if value is not None and not isinstance(value, str):
+        raise SettingsError("prompt", f"The prompt is of type {type(value).__name__}. Give it as text.")
+    if not value or not value.strip():
         raise SettingsError("prompt", "The prompt is empty. Type a few words, for example: a pink rose on a dark background.")
     if len(value) > MAX_PROMPT:
         raise SettingsError("prompt", f"The prompt has {len(value)} characters. Shorten it to at most {MAX_PROMPT}.")

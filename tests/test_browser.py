@@ -193,6 +193,17 @@ def test_empty_prompt_gets_advice(still):
     assert button(still, "Generate").is_enabled()
 
 
+def test_methods_whose_settings_were_hidden_run_as_they_are_offered(page):
+    page.get_by_text("Methods and their settings").click()
+    for method in ("Diverse", "LANTERN"):
+        page.get_by_label("Relaxed lane (right)").first.click()
+        page.get_by_role("option", name=method, exact=True).click()
+        page.wait_for_selector({"Diverse": "text=Target's weight", "LANTERN": "text=Nearest codes"}[method] + " >> visible=true")
+        button(page, "Generate").click()
+        page.wait_for_function("title => document.querySelector('.lane.b h2').textContent.startsWith(title)", arg=method)
+        status(page, "Done on")
+
+
 def test_second_person_waits_visibly_and_gets_their_own_picture(browser, address, held):
     first, second = visit(browser, address), visit(browser, address)
     for page, words, seen in ((first, "first lake", "is decoding"), (second, "second lake", "Waiting for your turn")):

@@ -119,6 +119,14 @@ def test_unknown_names_say_what_there_is():
         load("nothing")
     with pytest.raises(LoadError, match="bfloat16"):
         load("meadow", "cpu", "float7")
+    for dtype in ("int8", torch.int8, "nn", 3):
+        with pytest.raises(LoadError, match="not a dtype"):
+            load("meadow", "cpu", dtype)
+    for device, words in (("banana", "not a device"), (3.5, "not a device"), ("meta", "no meta on this"), ("cuda:99", "no cuda:99")):
+        with pytest.raises(LoadError, match=words):
+            load("meadow", device)
+    with pytest.raises(LoadError, match="not the name of a target"):
+        load(None)
 
 
 @pytest.mark.parametrize("key", ["model", "module", "state_dict"])

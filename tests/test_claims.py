@@ -119,6 +119,28 @@ def test_a_verdict_follows_the_truth_that_was_planted():
     assert (other.paper, other.outcome) == (False, "disagrees")
 
 
+@pytest.mark.parametrize(("level", "sides", "outcome"), [(0.1, [1, -1, -1], "mixed"), (0.03, [-1, -1, -1], "agrees")])
+def test_curves_that_cross_are_neither_ahead_nor_behind(level, sides, outcome):
+    """Both flat curves lie below the rising one on the whole; the higher one does not everywhere."""
+    flat = [point | {"bias": point["bias"] + level} for point in curve(0.0)]
+    curves = {family: curve(0.3, noise=0.001) for family in claims_plots.FAMILIES} | {"coolsd": flat}
+    found = {v.comparison: v for v in claims_verdicts.curve_verdicts(curves, ["bias"])}["coolsd - uniform at equal accept length"]
+    assert [place.side() for _, place in found.places] == sides
+    assert found.effect.side() == -1
+    assert found.outcome == outcome
+    assert ("at some places" in found.words) == (outcome == "mixed")
+
+
+def test_a_lower_bound_proves_others_ahead_but_never_behind():
+    for mine, other, outcome in ((0.1, 0.3, "agrees"), (0.3, 0.1, "undecided")):
+        found = planted(mine, other)
+        for measure in ("bias a token", "accept length"):
+            verdict = found["coolsd - lantern++", measure + claims_verdicts.AT_LEAST]
+            assert verdict.outcome == outcome
+            assert "at least" in verdict.words
+            assert found["coolsd - lantern++g", measure].outcome == outcome.replace("undecided", "disagrees")
+
+
 def test_curves_that_share_no_range_are_no_verdict():
     curves = {family: curve(0.1) for family in claims_plots.FAMILIES} | {"reversed": curve(0.1, (5.0, 6.0))}
     found = [v for v in claims_verdicts.curve_verdicts(curves, ["bias"]) if v.comparison == "coolsd - reversed at equal accept length"]
@@ -138,7 +160,8 @@ def test_lossless_verdicts_tell_agreement_chance_and_difference_apart():
     found = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "chance", "other law", "spent"], "relaxed")
     assert [v.outcome for v in found] == ["agrees", "undecided", "disagrees", "disagrees", "agrees"]
     assert claims_verdicts.lossless_verdicts(points, same_law, [], "chance")[0].outcome == "agrees"
-    assert claims_verdicts.lossless_verdicts(points, same_law | {"fine": 0.4}, [], "fine")[0].outcome == "undecided"
+    blunt = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "spent"], "fine")
+    assert [v.outcome for v in blunt] == ["undecided", "disagrees", "undecided"], "a test that sees nothing proves no agreement"
 
 
 # ---- the sweep
@@ -194,7 +217,7 @@ def test_the_whole_sweep_is_measured_once_and_judged(result):
     parts = {v["part"] for v in result["verdicts"]}
     assert parts == set("abcd")
     for verdict in result["verdicts"]:
-        assert verdict["outcome"] in ("agrees", "disagrees", "undecided")
+        assert verdict["outcome"] in page.OUTCOMES
         if verdict["effect"]:
             assert verdict["effect"]["low"] <= verdict["effect"]["value"] <= verdict["effect"]["high"]
     points = {p["label"]: p for p in result["points"]}
@@ -216,7 +239,11 @@ def test_its_figures_are_plotly_figures_and_hold_the_points(result, tmp_path):
     against = next(f for f in drawn if f["title"] == "Accept length and bias a token")
     uniform = next(t for t in against["data"] if t["name"] == "UniformRSD")
     points = {p["label"]: p for p in result["points"]}
-    assert set(uniform["y"]) == {points[f"uniform delta={d:g}"]["bias"]["value"] for d in SMALL.uniforms}
+    assert set(uniform["y"]) == {points[f"uniform delta={d:g}"]["bias"]["value"] for d in SMALL.uniforms} | {
+        points["lossless"]["bias"]["value"]
+    }
+    starts = {t["name"]: "lossless" in t["text"] or "lossless block" in t["text"] for t in against["data"]}
+    assert [family for family, name in claims_plots.FAMILIES.items() if starts.get(name) is False] == ["coolsd"]
     claims_plots.write_html(result, tmp_path / "claims.html")
     assert "http" not in (tmp_path / "claims.html").read_text().replace("http-equiv", "")
     assert (tmp_path / "plotly.min.js").stat().st_size > 1e6

@@ -57,10 +57,44 @@ def test_a_lossless_run_says_so(capsys):
         (["generate", "x", "--seed", "1.5"], "whole number"),
         (["generate", "x" * 1001], "Shorten"),
         (["bench", "--cfg-scale", "0"], "out of range"),
+        (["bench", "--seeds", "0"], "--seeds 1 or more"),
+        (["bench", "--random-weights", "llamagen-256", "--layers", "0"], "--layers 1 or more"),
+        (["generate", "x", "--seed", "-1"], "from 0 to 4294967295."),
+        (["bench", "--random-weights", "llamagen-256", "--dtype", "banana"], "not a dtype"),
+        (["bench", "--random-weights", "llamagen-256", "--device", "banana"], "not a device"),
+        (["generate", "x", "--out", "no/such/x.png"], "no folder no/such"),
+        (["generate", "x", "--json", "."], "is a folder"),
     ],
 )
 def test_bad_input_says_what_to_do(arguments, message, capsys):
     assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_local_files_are_named_by_part(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(cli, "load", lambda *names, **parts: asked.append((names[0], parts)) or tiny_pair())
+    files = ["--files", "drafter=none", "--files", "vq=a=b/vq.pt"]
+    assert cli.main(["generate", "x", "--target", "lumina-768", *files, "--max-tokens", "2"]) == 0
+    assert asked == [("lumina-768", {"drafter": "none", "vq": "a=b/vq.pt"})]
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "x", "--files", "drafter"])
+    assert "PART=PATH" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_ends_with_a_message(monkeypatch, tmp_path, capsys):
+    def full(*_):
+        raise PermissionError(13, "Permission denied", "run.json")
+
+    monkeypatch.setattr(Run, "to_json", full)
+    assert cli.main(["generate", "x", "--max-tokens", "2", "--json", str(tmp_path / "run.json")]) == 2
+    assert "coolsd: run.json: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "message"), [("--delta", "'auto' is not a number"), ("--mu", "'banana' is not a number")])
+def test_words_where_a_number_belongs_are_named(option, message, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "x", option, message.split("'")[1]])
     assert message in capsys.readouterr().err
 
 

@@ -1,15 +1,17 @@
 """The engine on table pairs: exact laws, determinism, edges, cancelling."""
 
 import gc
+import json
 import weakref
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from tables import Toy, chi_square
 from toy import ToyPair
 
-from coolsd import METHODS, SettingsError, generate, stream
+from coolsd import METHODS, SettingsError, generate, stream, validate
 from coolsd.decoding import MemoryFull
 
 V = 3
@@ -169,7 +171,19 @@ def test_bad_settings_are_refused_before_anything_runs():
             stream(pair, "x", **bad)
     with pytest.raises(SettingsError, match="empty"):
         stream(pair, "   ")
+    with pytest.raises(SettingsError, match="of type list"):
+        stream(pair, ["a rose"])
+    for inspect in ("3", -1):
+        with pytest.raises(SettingsError, match="0 or more"):
+            stream(pair, "x", inspect=inspect)
+    with pytest.raises(TypeError, match="loaded pair, not 'meadow'"):
+        stream("meadow", "x")
     assert pair.target is None
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    settings = validate(METHODS, prompt="x", delta=np.float32(1.5), seed=np.int64(3))
+    assert json.dumps([settings.delta, settings.seed]) == "[1.5, 3]"
 
 
 def test_the_inspector_keeps_the_heads_of_the_rows():

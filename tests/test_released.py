@@ -285,6 +285,7 @@ def test_what_is_missing_is_listed_without_a_download(offline, paths, monkeypatc
 
 
 def test_a_full_gpu_is_refused_with_figures(offline, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (3e9, 24e9))
     with pytest.raises(LoadError, match=r"needs 17\.2 GB of GPU memory and 3\.0 GB are free"):
         load("lumina-768", "cuda")

@@ -90,10 +90,11 @@ def test_defaults_are_the_projects():
         ({"target": "lumina-768"}, "target"),
         ({"target": {}}, "target"),
         ({"seed": -1}, "seed"),
+        ({"seed": 10**400}, "seed"),
         ({"tree": "oak"}, "tree"),
         ({"siblings": ["every"]}, "siblings"),
         ({"weight": 1.2}, "weight"),
-        ({"neighbours": 0}, "neighbours"),
+        ({"neighbours": -1}, "neighbours"),
         ({"distance": None}, "distance"),
         ({"budget": "much"}, "budget"),
         ({"cap": 1.0}, "cap"),
@@ -103,6 +104,13 @@ def test_bad_control_values_are_refused_by_name(change, field):
     with pytest.raises(SettingsError) as caught:
         asked(**change)
     assert caught.value.field == field
+
+
+def test_the_methods_own_number_of_neighbours_is_asked_for_by_nothing_or_by_0():
+    for value in (0, None):
+        assert asked(neighbours=value).relaxed.neighbours is None
+        assert controls.from_query({"neighbours": str(value)}, METHODS) == ({"neighbours": None}, [])
+    assert asked(neighbours=7).relaxed.neighbours == 7
 
 
 def test_mu_is_a_value_only_when_auto_is_off():
@@ -115,6 +123,7 @@ def test_link_sets_what_it_can_and_says_what_it_cannot():
     values, notices = controls.from_query({**query, "unknown": "1", "target": "lumina-768"}, METHODS)
     assert values == {"prompt": "blue lake", "delta": 3.1, "method": "uniform", "seed": 7}
     assert [n.split("=")[0] for n in notices] == ["target", "nu", "clamp", "draft_length"]
+    assert not any(n.endswith(".") for n in controls.from_query({"tree": "oak", "siblings": "no"}, METHODS)[1])
 
 
 def test_slider_ranges_lie_within_what_is_accepted():
@@ -173,7 +182,7 @@ def test_a_link_spells_every_setting():
     values, notices = controls.from_query({**query, "cap": "3"}, METHODS)
     assert not notices
     assert values == {**query, "weight": 0.3, "neighbours": None, "budget": 0.2, "cap": 3.0}
-    assert controls.from_query({"siblings": "some", "neighbours": "0"}, METHODS)[0] == {}
+    assert controls.from_query({"siblings": "some", "neighbours": "0.5"}, METHODS)[0] == {}
 
 
 # --- words and figures out --------------------------------------------------------------------------------------------------------
@@ -407,7 +416,7 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     with gr.Blocks():
         page.draw(tmp_path)
     values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
-    with pytest.raises(gr.Error, match=r"none was found\. Fetch it with `hf download big`"):
+    with pytest.raises(gr.Error, match=r"Big, 512 px cannot run here yet.*Choose meadow"):
         page.prepare(session("a"), *values)
     assert page.offer()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
     told = page.explain("big")
@@ -562,12 +571,12 @@ def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
     config = httpx.get(f"{api.src}config").json()
     fitting = [d for d in config["dependencies"] if len(d["inputs"]) == len(controls.CONTROLS) and d["targets"] and d["backend_fn"]]
     prepare = next(d["id"] for d in fitting if {"click", "submit"} == {event for _, event in d["targets"]})
-    bad = [("delta", None, "δ, the total relaxation is empty"), ("delta", "two", "not a number"), ("nu", [1], "not a number")]
+    bad = [("delta", None, "δ, the total relaxation, is empty"), ("delta", "two", "not a number"), ("nu", [1], "not a number")]
     bad += [
         ("method", {}, "no method called"),
         ("tree", 7, "not a tree"),
         ("clamp", None, "not a yes or no"),
-        ("prompt", 5, "prompt is empty"),
+        ("prompt", 5, "prompt is of type int"),
     ]
     for name, value, told in bad:
         values = [value if control == name else controls.DEFAULTS[control] for control in controls.CONTROLS]

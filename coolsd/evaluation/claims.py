@@ -20,7 +20,7 @@ from .. import METHODS, stream, theory
 from ..methods import neighbours
 from ..models.protocols import Pair
 from ..rules import Lantern, Rule
-from .claims_names import FAMILIES, SCHEMA
+from .claims_names import FAMILIES, SCHEMA, STARTS
 from .claims_stats import Effect, Point, kid_replicates, point, resampled
 from .claims_verdicts import Verdict, curve_verdicts, lossless_verdicts, residual_verdicts
 from .distances import exchange_test
@@ -32,7 +32,6 @@ from .quality import by_lane, jobs
 from .samples import Opener, Sample, collect, collection, fingerprint, open_pair, progress
 
 CHAIN = (("tree", "chain"),)
-LOSSLESS = "lossless"
 BANDS = 4  # of a picture's tokens, from top to bottom, whose codes are averaged
 ROWS_A_PROMPT = 8  # of target and drafter, on which the residuals are compared
 ROW_TOKENS = 96  # decoded for them
@@ -78,7 +77,7 @@ def settings(size: Size) -> list[Setting]:
         "reversed": ("coolsd", CHAIN + reverse),
         "reversed clamped": ("coolsd", CHAIN + reverse + clamp),
     }
-    points = [Setting("ar", "ar", fixed=plain), Setting(LOSSLESS, "eagle1"), Setting("lossless block", "block", fixed=plain)]
+    points = [Setting("ar", "ar", fixed=plain), Setting("lossless", "eagle1"), Setting("lossless block", "block", fixed=plain)]
     points += [Setting("lossless tree", "eagle1", fixed=(("tree", "mc_sim_7b_63"),))]
     points += [Setting(name, method, (("delta", d),), fixed) for name, (method, fixed) in schedules.items() for d in size.deltas]
     points += [Setting("uniform", "uniform", (("delta", delta),)) for delta in size.uniforms]
@@ -222,9 +221,8 @@ def judge(
         family: [points[s.label] for s in swept if s.family == family and dict(s.swept).get("neighbours", few) == few]
         for family in FAMILIES
     }
-    for family, curve in curves.items():
-        if family not in ("coolsd", "reversed"):  # no δ of an unclamped schedule gives ω = 1; the others start where nothing is relaxed
-            curve.append(points["lossless block" if family == "block" else LOSSLESS])
+    for family, start in STARTS.items():
+        curves[family].append(points[start])
     nearest = {(s.method, *dict(s.swept).values()): points[s.label] for s in swept if "cap" in dict(s.swept)}
     return [
         *lossless_verdicts(points, same_law, lossless, control),

@@ -18,3 +18,5 @@ FAMILIES = {
     "lantern++": "LANTERN++",
     "lantern++g": "LANTERN++ with G*",
 }
+# Where a family's curve starts, with nothing relaxed; no δ of an unclamped schedule gives ω = 1 everywhere.
+STARTS = {name: "lossless block" if name == "block" else "lossless" for name in FAMILIES if name not in ("coolsd", "reversed")}

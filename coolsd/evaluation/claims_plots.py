@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .claims_names import FAMILIES, MEASURES
+from .claims_names import FAMILIES, MEASURES, STARTS
 
 Figure = dict[str, Any]  # title, note, data, layout
 
@@ -48,9 +48,10 @@ def _curves(result: dict[str, Any], families: Sequence[str], measure: str) -> li
     data = []
     for family in families:
         points = [p for p in result["points"] if p["family"] == family and p["swept"].get("neighbours", few) == few]
+        points += [p for p in result["points"] if p["label"] == STARTS.get(family)]
         points.sort(key=lambda p: p["accept_length"]["value"])
         color, symbol, dash = STYLES[family]
-        swept = [", ".join(f"{name} {value:g}" for name, value in p["swept"].items()) for p in points]
+        swept = [", ".join(f"{name} {value:g}" for name, value in p["swept"].items()) or p["label"] for p in points]
         data.append(
             {
                 "type": "scatter",

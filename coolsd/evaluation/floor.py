@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 
-from ..models.catalog import CATALOG, best_device, plan
+from ..models.catalog import CATALOG, named_device, named_dtype, plan
 from ..models.chameleon import Chameleon, ChameleonConfig
 from ..models.eagle import Eagle, EagleConfig
 from ..models.layers import fuse
@@ -161,7 +161,7 @@ def measure(
     Raises:
         LoadError: an unknown name, or too little memory on the GPU.
     """
-    where, kind = torch.device(device or best_device()), getattr(torch, dtype or "bfloat16")
+    where, kind = torch.device(named_device(device)), named_dtype(dtype or "bfloat16")
     if name in CATALOG and layers is None:
         plan(CATALOG[name], str(where), {})
     speed = bandwidth(where)

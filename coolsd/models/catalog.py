@@ -85,7 +85,7 @@ CATALOG: dict[str, Entry] = {
         ),
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
-        "No drafter for it is public: plain AR works, and a drafter of your own is named with drafter=PATH.",
+        "No drafter for it is public; one of your own is named with `--files drafter=PATH` on the command line.",
     ),
 }
 
@@ -95,6 +95,34 @@ def best_device() -> str:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def named_device(asked: Any) -> str:
+    """A device that is here; None takes the best.
+
+    Raises:
+        LoadError: no device, or one that this computer lacks.
+    """
+    try:
+        device = torch.device(asked or best_device())
+    except (RuntimeError, TypeError):
+        raise LoadError(f"{asked!r} is not a device. Use cpu, cuda or mps.") from None
+    present = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= present.get(device.type, 0):
+        raise LoadError(f"There is no {device} on this computer. Use {best_device()}.")
+    return str(device)
+
+
+def named_dtype(asked: Any) -> torch.dtype | None:
+    """A dtype of weights, from itself or its name; None stays None.
+
+    Raises:
+        LoadError: no dtype, or one that the models do not run in.
+    """
+    dtype = getattr(torch, asked, None) if isinstance(asked, str) else asked
+    if asked is not None and dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise LoadError(f"{asked!r} is not a dtype for weights. Use float32, bfloat16 or float16.")
+    return dtype
 
 
 def available(name: str, **paths: Any) -> list[str]:
@@ -221,14 +249,13 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     Raises:
         LoadError: unknown name, files that are missing or do not fit, too little memory.
     """
+    if not isinstance(name, str | Path):
+        raise LoadError(f"{name!r} is not the name of a target. Known: {', '.join(CATALOG)}.")
     if name not in CATALOG and (Path(name) / "config.json").exists():
         return load("meadow", device, dtype, folder=name, **paths)
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
-    if isinstance(dtype, str):
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            raise LoadError(f"{dtype!r} is not a dtype. Use float32, bfloat16 or float16.")
-        dtype = getattr(torch, dtype)
+    device, dtype = named_device(device), named_dtype(dtype)
     known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
     if unknown := sorted(paths.keys() - known):
         raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
@@ -236,5 +263,5 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
     with _lock:
         if key not in _pairs:
-            _pairs[key] = _build(name, CATALOG[name], str(device or best_device()), dtype, paths)
+            _pairs[key] = _build(name, CATALOG[name], device, dtype, paths)
         return _pairs[key]

@@ -74,16 +74,16 @@ def fetch(part: Part, path: str | Path | None = None) -> Path:
     except Exception as error:  # network, disk, hub and proxy errors have no common ancestor
         raise LoadError(f"{missing_line(part)} It could not be downloaded: {_first_line(error)}") from error
     if not part.complete(folder):
-        raise LoadError(f"{part.what}: {part.repo} does not hold {', '.join(part.files)}; name local files with {part.what}=PATH.")
+        raise LoadError(f"{part.what}: {part.repo} does not hold {', '.join(part.files)}; name local files: `--files {part.what}=PATH`.")
     return folder
 
 
 def missing_line(part: Part) -> str:
     """What to do about a part that is not here."""
-    none = f"; {part.what}='none' goes without" if part.optional else ""
+    none = f" (`--files {part.what}=none` goes without)" if part.optional else ""
     return (
         f"{part.what}: {', '.join(part.files)} of {part.repo} ({part.gigabytes:g} GB) is not on this computer. "
-        f"Fetch it with `{part.command}`, or name local files with {part.what}=PATH{none}."
+        f"Fetch it with `{part.command}`, or name local files: `--files {part.what}=PATH` on the command line{none}."
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-PLAIN = "It has no drafter of its own: plain AR works, and `python -m coolsd train drafter` makes one."
+PLAIN = "Plain AR works without a drafter; `python -m coolsd train drafter` makes one."
 
 
 @dataclass(frozen=True)

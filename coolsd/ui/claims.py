@@ -21,7 +21,7 @@ EMPTY = """### Nothing has been measured yet
 methods agree with plain AR; COOL-SD keeps more quality than LANTERN++ at equal accept length; relaxing early costs less than relaxing
 evenly or late; and G* improves LANTERN++. Add `--quick` for a look in minutes. The figures and verdicts then stand here, whichever way
 they turn out."""
-OUTCOMES = {"agrees": "agrees", "disagrees": "disagrees", "undecided": "undecided"}
+OUTCOMES = {"agrees": "agrees", "disagrees": "disagrees", "mixed": "depends on where", "undecided": "undecided"}
 
 
 def stored(path: Path = STORED) -> dict[str, Any] | None:

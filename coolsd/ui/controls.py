@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings import CHOICES, INTEGERS, MAX_PROMPT, OPTIONAL, Settings, SettingsError, validate
+from ..settings import CHOICES, INTEGERS, MAX_PROMPT, Settings, SettingsError, validate
 from .engine import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
@@ -38,6 +38,7 @@ CONTROLS = (
 )
 FLAGS = {"mu_auto", "clamp"}
 WORDS = {"tree", *CHOICES}
+OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
 LISTENED = (
     "delta",
     "nu",
@@ -103,11 +104,13 @@ def read(values: Mapping[str, Any], methods: Collection[str], offers: Mapping[st
     if not isinstance(target, str) or target not in offers:
         raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(offers)}.")
     if offers[target].missing:
-        raise SettingsError("target", f"{' '.join(offers[target].missing)} Choose {DEFAULT_TARGET}, which runs on any computer.")
+        lacking = f"{offers[target].title} cannot run here yet; what it lacks stands under the target."
+        raise SettingsError("target", f"{lacking} Choose {DEFAULT_TARGET}, which runs on any computer.")
     if not isinstance(values["mu_auto"], bool):
         raise SettingsError("mu", f"{values['mu_auto']!r} is not a yes or no. Give 'μ auto' as true or false.")
     shared = {name: values[name] for name in CONTROLS if name not in ("target", "reference", "method", "mu_auto", "mu")}
     shared["mu"] = None if values["mu_auto"] else _present(values["mu"])
+    shared["neighbours"] = OWN.get(str(values["neighbours"]), values["neighbours"])
     reference = validate(methods, **shared, method=values["reference"])
     return Ask(target, reference, validate(methods, **shared, method=values["method"]))
 
@@ -141,7 +144,7 @@ def from_query(
             try:
                 values[name] = _parse(name, query[name], [n for n, o in offers.items() if not o.missing] if name == "target" else methods)
             except ValueError as error:
-                notices.append(str(error))
+                notices.append(str(error).removesuffix("."))
     return values, notices
 
 
@@ -160,7 +163,7 @@ def _parse(name: str, text: str, known: Collection[str]) -> Any:
         return text
     if name in WORDS:
         return getattr(validate([Settings.method], prompt="-", **{name: text}), name)
-    if name in OPTIONAL and name != "mu" and text in ("", "null"):
+    if name == "neighbours" and text in OWN:
         return None
     return _parse_number(name, text)
 

@@ -162,9 +162,8 @@ class Page:
                 self.choice("siblings", "Siblings relaxed")
                 self.number("weight", "Target's weight")
             with gr.Row():
-                low, high, _ = RANGES["neighbours"]
-                auto = {"placeholder": "the method's own", "precision": 0, "minimum": low, "maximum": high}
-                self.controls["neighbours"] = gr.Number(DEFAULTS["neighbours"], label="Nearest codes", min_width=160, **auto)
+                auto = {"label": "Nearest codes (0: the method's own)", "precision": 0, "minimum": 0, "maximum": RANGES["neighbours"][1]}
+                self.controls["neighbours"] = gr.Number(DEFAULTS["neighbours"], min_width=160, **auto)
                 self.choice("distance", "Distance between codes")
                 self.number("budget", "Probability budget")
                 self.number("cap", "λ cap")

@@ -132,7 +132,9 @@ window.coolsd = (() => {
     layout.margin = { ...layout.margin, l: 2.4 * size, r: 2.8 * size, b: 2.7 * size };
     data.filter((t) => t.line).forEach((t) => { t.line = { ...t.line, width: size >= 18 ? 5 : 3 }; });
     layout.hoverlabel = { bgcolor: isDark() ? "#18181b" : "#ffffff", font: { color: ink } };
-    const labels = data.filter((t) => t.type === "scatter" && t.y.length).map((t) => ({ text: t.meta, y: t.y.at(-1) ?? 0, color: t.line.color }));
+    const end = (t) => t.y.filter((v) => v !== null).at(-1); // a lane just begun has not come to the last positions
+    const lines = data.filter((t) => t.type === "scatter" && end(t) !== undefined);
+    const labels = lines.map((t) => ({ text: t.meta, y: end(t), color: t.line.color }));
     const s = settings;
     const omega = s ? schedule(shapes, s) : [];
     if (omega.length) {
@@ -175,7 +177,7 @@ window.coolsd = (() => {
     const plot = element.querySelector(".plot");
     const draw = () => {
       const value = props.value;
-      if (!value || !window.Plotly) return;
+      if (!value || !window.Plotly || !plot.clientWidth) return; // on a hidden tab Plotly would take a width of its own
       const { data, layout } = figure(value, props.shapes, plot.clientWidth, plot.clientHeight);
       Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true });
       fillTable(element.querySelector("table"), value.table ?? []);
