@@ -56,11 +56,12 @@ def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, 
     """
     from .decoding import decode
 
+    asked = validate(METHODS, prompt=prompt, method=method, **settings)
     if not hasattr(pair, "begin"):
         raise TypeError(f"The first argument is a loaded pair, not {pair!r}. Load one: pair = coolsd.load('meadow').")
     if not isinstance(inspect, int) or inspect < 0:
         raise SettingsError("inspect", f"{inspect!r} is no number of entries to keep. Give a whole number, 0 or more.")
-    return decode(pair, validate(METHODS, prompt=prompt, method=method, **settings), inspect)
+    return decode(pair, asked, inspect)
 
 
 def generate(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Run:

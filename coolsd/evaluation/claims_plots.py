@@ -36,7 +36,7 @@ def _layout(x: str, y: str) -> dict[str, Any]:
         "hovermode": "closest",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "legend": {"orientation": "h", "y": -0.22},
+        "legend": {"orientation": "h", "y": -0.32},
         "xaxis": {**axis, "title": {"text": x}},
         "yaxis": {**axis, "title": {"text": y}},
     }
@@ -75,7 +75,12 @@ def _against_length(result: dict[str, Any], families: Sequence[str], measure: st
     if "lantern++" in families and measure == "bias":
         note += " LANTERN++ with its own residual spends at least what is drawn."
     data = _curves(result, families, measure)
-    return {"title": title, "note": note, "data": data, "layout": _layout("accept length, tokens a target call", MEASURES[measure])}
+    return {
+        "title": title,
+        "note": note,
+        "data": data,
+        "layout": _layout("accept length, tokens a target call", MEASURES[measure].replace(" from ", "<br>from ")),
+    }
 
 
 def _lossless(result: dict[str, Any]) -> Figure:
