@@ -266,10 +266,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with a message that says what to do, and code 2."""
-    log = logging.getLogger("coolsd")
-    if not log.handlers:  # memory plans and downloads, on standard error
-        log.addHandler(logging.StreamHandler())
-        log.setLevel(logging.INFO)
     args = build_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences

@@ -60,7 +60,7 @@ def load(path: Path) -> Comparison:
     data = json.loads(path.read_text(encoding="utf-8"))
     runs = {}
     for lane in LANES:
-        runs[lane] = Run.from_json(json.dumps(data[lane]))
+        runs[lane] = Run.from_dict(data[lane])
         picture = path.with_name(f"{path.stem}-{lane}.png")
         if picture.exists():
             with Image.open(picture) as image:

@@ -162,9 +162,18 @@ class Run:
             ValueError: not JSON, or a schema this version does not read.
         """
         text = Path(source).read_text(encoding="utf-8") if isinstance(source, Path) or not source.lstrip().startswith("{") else source
-        data = json.loads(text)
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"This run has schema {data.get('schema')!r}; this version reads {SCHEMA}. Export it again.")
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Run":
+        """A run from what `to_dict` gave, also after a way through JSON.
+
+        Raises:
+            ValueError: a schema this version does not read.
+        """
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema != SCHEMA:
+            raise ValueError(f"This run has schema {schema!r}; this version reads {SCHEMA}. Export it again.")
         rounds = [Round(**{k: tuple(v) if isinstance(v, list) else v for k, v in r.items()}) for r in data["rounds"]]
         return cls(
             settings=Settings(**data["settings"]),

@@ -21,6 +21,12 @@ def random_rows(*shape: int, seed: int, sharpness: float = 2.0) -> Tensor:
     return rows / rows.sum(-1, keepdim=True)
 
 
+def drafted_rows(length: int = 3, vocabulary: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Float32 rows p (L+1, V) and q (L, V), and a draft (L,) drawn from q."""
+    p, q = random_rows(length + 1, vocabulary, seed=seed).float(), random_rows(length, vocabulary, seed=seed + 1).float()
+    return p, q, torch.multinomial(q, 1, generator=torch.Generator().manual_seed(seed)).squeeze(-1)
+
+
 @dataclass(frozen=True)
 class Toy:
     """A target p and a drafter q whose rows depend on the last two tokens: (V, V, V), indexed [before last, last]."""

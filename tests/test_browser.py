@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_ui import engine, served, slow_stream
+from pages import engine, served, slow_stream
 
 import coolsd
 from coolsd import exports

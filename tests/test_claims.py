@@ -1,6 +1,7 @@
 """The claims: bootstrap and interpolation against known answers, verdicts on planted truths, the whole sweep on a pair made of tables."""
 
 import json
+from dataclasses import replace
 
 import gradio as gr
 import plotly.graph_objects as go
@@ -16,6 +17,7 @@ from coolsd.evaluation.claims import Setting, Size, settings
 from coolsd.evaluation.claims_stats import Effect, gap, interpolate, kid_replicates, point, resampled
 from coolsd.evaluation.distances import kernel, kid
 from coolsd.evaluation.samples import Sample
+from coolsd.evaluation.study import Study
 from coolsd.rules import Lantern
 from coolsd.ui import claims as page
 
@@ -203,11 +205,11 @@ def open_toy(target: str, dtype: str | None) -> ToyPair:
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     with pytest.MonkeyPatch.context() as patch:
-        common = {"draft_length": 3}
-        found = claims.evaluate(folder, SMALL, common, workers=1, opener=open_toy, quick=True)
+        study, common = Study(folder, workers=1, opener=open_toy), {"draft_length": 3}
+        found = claims.evaluate(study, SMALL, common, quick=True)
         patch.setattr(samples, "sample", lambda *_: pytest.fail("decoded again"))
         patch.setattr(claims, "drafted_rows", lambda *_: pytest.fail("measured again"))
-        again = claims.evaluate(folder, SMALL, common, workers=1, opener=open_toy, quick=True)
+        again = claims.evaluate(replace(study), SMALL, common, quick=True)
     assert again == found
     return found
 
@@ -286,13 +288,14 @@ def test_what_a_stored_result_holds_is_shown_as_text():
 def test_the_command_writes_what_the_page_reads(monkeypatch, tmp_path, capsys, result):
     asked = {}
 
-    def evaluate(folder, size, common, target, workers, real, quick):
-        asked.update(size=size, common=common, real=real, quick=quick)
+    def evaluate(study, size, common, quick):
+        asked.update(size=size, common=common, study=study, quick=quick)
         return result
 
     monkeypatch.setattr(claims, "evaluate", evaluate)
     assert main(["eval", "claims", "--quick", "--folder", str(tmp_path), "--seeds", "3", "--top-k", "7"]) == 0
-    assert (asked["size"].seeds, asked["size"].prompts, asked["quick"], asked["real"]) == (3, claims.QUICK.prompts, True, None)
+    assert (asked["size"].seeds, asked["size"].prompts, asked["quick"]) == (3, claims.QUICK.prompts, True)
+    assert (asked["study"].folder, asked["study"].images, asked["study"].photos) == (tmp_path, None, ())
     assert (asked["common"]["top_k"], asked["common"]["draft_length"]) == (7, 5)
     assert page.stored(tmp_path / "quick" / "claims.json")["verdicts"] == json.loads(json.dumps(result["verdicts"]))
     assert (tmp_path / "claims.html").exists()

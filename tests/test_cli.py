@@ -122,6 +122,7 @@ def test_the_memory_plan_is_printed(capsys):
 
     cli.main(["targets"])
     assert logging.getLogger("coolsd").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("coolsd").handlers, "beside the root's, every line would stand there twice"
 
 
 def test_bench_compares_every_lane_with_plain_ar(tmp_path, capsys):

@@ -14,6 +14,7 @@ from tiny import CONFIG, tiny_pair, write_tiny
 import coolsd.__main__ as cli
 from coolsd.evaluation import cards, features, meadow, photos, probe, quality, samples, sweep
 from coolsd.evaluation.prompts import FIXED, Asked
+from coolsd.evaluation.study import Study
 from coolsd.models.tokenizer import ImageTokenizer
 from coolsd.training.data import square
 from coolsd.training.target import Trainee
@@ -68,7 +69,7 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
     assert len(first.numbers) == 16 == sum(calls)  # the missing one is left out
     assert first.codes.shape == (16, 16)
     side = tokenizer.grid * tokenizer.patch
-    with Image.open(album / valid[first.numbers[3]].row.file) as picture:
+    with Image.open(album / valid[first.numbers[3]].file) as picture:
         original = torch.from_numpy(square(picture.convert("RGB"), side)).permute(2, 0, 1)[None]
     assert tokenizer.encode(original)[0].tolist() == first.codes[3].tolist()
     copy = tokenizer.decode(first.codes[3:4])
@@ -159,14 +160,24 @@ TOY = (Asked("a red rose", "rose", "red"), Asked("a sunflower", "sunflower"), As
 SETTINGS = {"cfg_scale": 2.0, "top_k": 16, "temperature": 1.0}
 
 
-def common(album, tmp_path) -> dict:
-    captions = photos.read_photos(album / "captions.csv")
-    return {"images": album, "photos": captions, "folder": tmp_path / "cache", "extract": extract, "workers": 1, "opener": open_tiny}
+def study(album, tmp_path) -> Study:
+    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), extract, workers=1, opener=open_tiny)
+
+
+def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "fingerprint", lambda _: pytest.fail("read again"))
+    made = study(album, tmp_path)
+    found = made.collect([samples.Job(label, "ar", (), "a rose", seed) for seed in (1, 0) for label in "ab"])
+    assert {label: [s.seed for s in row] for label, row in found.items()} == {"a": [1, 0], "b": [1, 0]}
+    assert json.loads((made.own / "collection.json").read_text())["weights"] == made.weights == made.own.name
+    tokenizer, pixels = made.pair.tokenizer, made.pixels(found["a"])
+    for sample, picture in zip(found["a"], made.pictures(pixels), strict=True):
+        assert picture.tobytes() == tokenizer.picture(sample.tokens).tobytes()
 
 
 def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, capsys):
     size = meadow.Size(scored=4, seeds=2)
-    report, sheets = meadow.evaluate(size=size, settings=SETTINGS, asked=TOY, **common(album, tmp_path))
+    report, sheets = meadow.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
     assert report["agreement"]["scene_top1"]["pictures"] == 4
     assert set(report["agreement"]["by_prompt"]) == {a.prompt for a in TOY}
     assert {"valid_scene_top1", "valid_flower_top5"} <= set(report["probe"])
@@ -174,7 +185,7 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     assert report["tokenizer"]["codes"] == 32
     assert sheets["reconstructions"].height > sheets["prompts"].height > 16
     capsys.readouterr()
-    again, _ = meadow.evaluate(size=size, settings=SETTINGS, asked=TOY, **common(album, tmp_path))
+    again, _ = meadow.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
     assert again == json.loads(json.dumps(report))
     assert capsys.readouterr().err == ""  # nothing was decoded or scored again
     card = tmp_path / "README.md"
@@ -189,7 +200,7 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
 
 def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path):
     said = []
-    report = quality.evaluate(pictures=8, settings=SETTINGS | {"draft_length": 3}, say=said.append, **common(album, tmp_path))
+    report = quality.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
     rows = {row["label"]: row for row in report["rows"]}
     assert list(rows) == [label for label, _, _ in quality.LANES]
     assert rows["AR"]["against_ar"] is None
@@ -234,7 +245,7 @@ def test_verdicts_say_no_where_the_figures_say_no():
 
 def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
     grid = {"cfg_scale": (1.0, 3.0), "top_k": (8,), "temperature": (1.0,)}
-    report = sweep.evaluate(pictures=6, a_kind=8, grid=grid, lengths=(1, 3), **common(album, tmp_path))
+    report = sweep.evaluate(study(album, tmp_path), 6, 8, grid, (1, 3))
     assert [r["settings"]["cfg_scale"] for r in report["rows"]] == [1.0, 3.0]
     assert {(r["method"], r.get("draft_length")) for r in report["speeds"]} == {("ar", None)} | {
         (method, length) for method in ("eagle1", "coolsd") for length in (1, 3)
@@ -280,7 +291,12 @@ def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch
 def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch, capsys):
     seen = {}
     monkeypatch.setattr(features, "efficientnet", lambda: extract)
-    monkeypatch.setattr(quality, "evaluate", lambda **given: seen.update(given) or {"verdicts": ["fine"]})
+
+    def evaluate(study, pictures, settings):
+        seen.update(pictures=pictures, settings=settings)
+        return {"verdicts": ["fine"]}
+
+    monkeypatch.setattr(quality, "evaluate", evaluate)
     monkeypatch.setattr(cards, "quality_section", lambda report: report["command"])
     where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept")]
     assert cli.main(["eval", "quality", *where, "--quick"]) == 0

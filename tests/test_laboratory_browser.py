@@ -1,8 +1,8 @@
 """The laboratory in Chromium: bars that can be pulled, answers that follow, wrong rules that are caught."""
 
 import pytest
+from pages import served
 from test_browser import browser, pytestmark  # noqa: F401  (a fixture, and the skip without a Chromium)
-from test_ui import served
 
 import coolsd
 from coolsd.ui.engine import Engine

@@ -50,7 +50,7 @@ def test_json_round_trip(tmp_path):
     run = Run(Settings(prompt="a “rose” 🌹", mu=None), "toy", (3, 3), (2.0, 1.0, 0.5), ROUNDS, {"dtype": "float32"})
     path = tmp_path / "run.json"
     again = Run.from_json(run.to_json(path))
-    assert again == Run.from_json(path) == run
+    assert again == Run.from_json(path) == Run.from_dict(run.to_dict()) == run
     assert again.tokens == [7, 1, 2, 3, 4, 5, 6, 7, 8]
     assert again.complete
     assert json.loads(path.read_text(encoding="utf-8"))["stats"]["accept_length"] == 2.25
@@ -59,3 +59,5 @@ def test_json_round_trip(tmp_path):
 def test_another_schema_is_refused():
     with pytest.raises(ValueError, match="schema"):
         Run.from_json('{"schema": 99}')
+    with pytest.raises(ValueError, match="schema"):
+        Run.from_dict(3)

@@ -1,13 +1,12 @@
 """Verification against exact laws: chi-square at every position, each with negative controls that must fail."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
 import pytest
 import torch
-from tables import FAILS, PASSES, Toy, chi_square, counts, enumerate_round, random_rows, relaxed_kept, relaxed_step
+from tables import FAILS, PASSES, Toy, chi_square, counts, drafted_rows, enumerate_round, random_rows, relaxed_kept, relaxed_step
 from torch import Tensor
 
 from coolsd.schedules import annealed, lossless, uniform
@@ -138,15 +137,10 @@ def test_accepted_and_bias_spent_average_to_the_enumeration(name):
 # ---- what a verdict holds
 
 
-def rows(length: int = 3, vocabulary: int = 6, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    p, q = random_rows(length + 1, vocabulary, seed=seed).float(), random_rows(length, vocabulary, seed=seed + 1).float()
-    return p, q, torch.multinomial(q, 1, generator=torch.Generator().manual_seed(seed)).squeeze(-1)
-
-
 def test_verdict_figures_are_those_of_the_definitions():
     schedule = annealed(3, 1.5)
     for seed in range(40):
-        p, q, draft = rows(seed=seed)
+        p, q, draft = drafted_rows(seed=seed)
         verdict = verify(p, q, draft, Relaxed(schedule), torch.Generator().manual_seed(seed))
         uniform_numbers = torch.rand(3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         examined = min(verdict.accepted + 1, 3)
@@ -163,7 +157,7 @@ def test_relaxed_marks_appear_only_when_relaxed():
     marks = {1.0: 0, 3.0: 0}
     for omega in marks:
         for seed in range(60):
-            p, q, draft = rows(seed=seed)
+            p, q, draft = drafted_rows(seed=seed)
             verdict = verify(p, q, draft, Relaxed(uniform(3, omega)), torch.Generator().manual_seed(seed))
             marks[omega] += int(verdict.relaxed.sum())
     assert marks[1.0] == 0
@@ -177,7 +171,7 @@ def test_the_stream_does_not_depend_on_what_was_accepted(call):
     after = set()
     for seed in range(10):
         generator = torch.Generator().manual_seed(7)
-        call(*rows(seed=seed), generator)
+        call(*drafted_rows(seed=seed), generator)
         after.add(float(torch.rand((), generator=generator)))
     assert len(after) == 1
 
@@ -186,7 +180,7 @@ def test_the_stream_does_not_depend_on_what_was_accepted(call):
     "call", [lambda *a: verify(*a, Relaxed(lossless(9)), torch.Generator()), lambda *a: verify_block(*a, lossless(9), torch.Generator())]
 )
 def test_wrong_rows_are_refused(call):
-    p, q, draft = rows()
+    p, q, draft = drafted_rows()
     for bad in ((p, q[:2], draft), (p[:3], q, draft), (p, q[:, :5], draft), (p, q[0], draft), (p, q, draft[None])):
         with pytest.raises(ValueError, match=r"q \(") as error:
             call(*bad)
@@ -257,7 +251,7 @@ def test_a_new_rule_needs_its_kept_mass_only():
         def kept_mass(self, p, q, position):
             return 0.5 * torch.minimum(p, q)
 
-    p, q, _ = rows(1, 5, seed=4)
+    p, q, _ = drafted_rows(1, 5, seed=4)
     drafts = torch.multinomial(q[0].expand(3000, 5), 1, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     verdicts = [verify(p, q, draft, Half(), generator) for draft in drafts]
@@ -267,7 +261,7 @@ def test_a_new_rule_needs_its_kept_mass_only():
 
 
 def test_diverse_emits_the_mixture():
-    p, q, _ = rows(1, 5, seed=6)
+    p, q, _ = drafted_rows(1, 5, seed=6)
     rule, generator = Diverse(0.6), torch.Generator().manual_seed(1)
     drafts = torch.multinomial(q[0].expand(3000, 5), 1, generator=generator)
     verdicts = [verify(p, q, draft, rule, generator) for draft in drafts]
@@ -340,119 +334,3 @@ def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():
 def test_lantern_refuses_a_short_table():
     with pytest.raises(ValueError, match=r"k = 4"):
         Lantern(NEIGHBOURS, 4, 2.0)
-
-
-# ---- block verification
-
-BLOCKS = {
-    "lossless": lossless(3),
-    "uniform": uniform(3, 1.5),
-    "annealed": annealed(3, 1.5),
-    "tight": uniform(3, 0.7),
-    "loose": uniform(3, 4.0),
-}
-
-
-def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float]:
-    """Joint law (completed by the target) and E[N] of block verification, walking all drafts through its steps in plain Python."""
-    length, vocabulary = len(schedule), len(p_row(()))
-    law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
-    expected = 0.0
-
-    def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
-        p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
-        if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
-            low, high = 1.0, omega
-            for _ in range(100):
-                middle = (low + high) / 2
-                low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
-            omega = low
-        return torch.minimum(q, omega * weight * p)
-
-    def completed(prefix: tuple[int, ...], mass: float) -> None:
-        if len(prefix) == length:
-            law[prefix] += mass
-            return
-        for x, probability in enumerate(p_row(prefix).tolist()):
-            completed((*prefix, x), mass * probability)
-
-    for path in product(range(vocabulary), repeat=length):
-        drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
-        weights, keeps = [1.0], []
-        for i, x in enumerate(path):
-            keeps.append(kept(path[:i], weights[-1]))
-            weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
-        stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
-        assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
-        larger = 1.0
-        for i in range(length, -1, -1):
-            here = larger * (stops[i - 1] if i else 1.0)
-            larger -= here
-            expected += drawn * here * i
-            if i == length:
-                law[path] += drawn * here
-                continue
-            excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
-            for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
-                completed((*path[:i], x), drawn * here * mass)
-    return law, expected
-
-
-BLOCK_TOY = Toy.make(3, seed=21)
-
-
-def block_rows(table: Tensor) -> Callable[[tuple[int, ...]], Tensor]:
-    return lambda prefix: table[(0, 0, *prefix)[-2:]]
-
-
-def play_blocks(schedule: Tensor, rounds: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Counts of the first three tokens (1, 27), the target completing each block; and per round N, Σ r_i, Σ cost."""
-    generator = torch.Generator().manual_seed(4)
-    draft = BLOCK_TOY.draft(torch.zeros(rounds, 2, dtype=torch.long), 3, generator)
-    p, q = BLOCK_TOY.rows(torch.zeros(rounds, 2, dtype=torch.long), draft)
-    seen, figures = [], []
-    for b in range(rounds):
-        verdict = verify_block(p[b].float(), q[b].float(), draft[b], schedule, generator)
-        tokens = [*draft[b, : verdict.accepted].tolist(), verdict.token]
-        while len(tokens) < 3:
-            tokens.append(int(torch.multinomial(block_rows(BLOCK_TOY.p)(tuple(tokens)), 1, generator=generator)))
-        seen.append(tokens[0] * 9 + tokens[1] * 3 + tokens[2])
-        figures.append((verdict.accepted, float(verdict.accept_prob.sum()), float(verdict.cost.sum())))
-    columns = torch.tensor(figures, dtype=torch.float64).unbind(1)
-    return torch.bincount(torch.tensor(seen), minlength=27)[None], dict(zip(("accepted", "weight", "cost"), columns, strict=True))
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_block_follows_its_law_and_acceptance(name):
-    schedule, rounds = BLOCKS[name], 1800
-    law, expected = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
-    exact = enumerate_round(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
-    if bool((schedule <= 1).all()):
-        assert max(abs(law[x] - exact.target[x]) for x in law) < 1e-12
-    assert expected >= exact.accepted - 1e-9
-    observed, figures = play_blocks(schedule, rounds)
-    error = {name: 5 * float(values.std()) / rounds**0.5 for name, values in figures.items()}
-    assert chi_square(observed, torch.tensor(list(law.values()))[None]) > PASSES
-    assert abs(float(figures["accepted"].mean()) - expected) <= error["accepted"]
-    assert abs(float(figures["weight"].mean()) - expected) <= error["weight"]
-    variation = 0.5 * sum(abs(law[x] - exact.target[x]) for x in law)
-    assert variation <= float(figures["cost"].mean()) + error["cost"] + 1e-9
-    if name in ("uniform", "loose"):
-        assert chi_square(observed, torch.tensor(list(exact.target.values()))[None]) < FAILS
-
-
-def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):
-    law, _ = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), [1.0] * 3)
-    monkeypatch.setattr("coolsd.verification._block_accepted", lambda block, uniform: int((uniform < block.stop).int().cumprod(0).sum()))
-    assert chi_square(play_blocks(lossless(3), 1800)[0], torch.tensor(list(law.values()))[None]) < FAILS
-
-
-def test_block_marks_what_the_lossless_block_would_not_have_accepted():
-    marks = {1.0: 0, 3.0: 0}
-    for omega in marks:
-        for seed in range(60):
-            verdict = verify_block(*rows(seed=seed), uniform(3, omega), torch.Generator().manual_seed(seed))
-            assert len(verdict.relaxed) == verdict.accepted
-            marks[omega] += int(verdict.relaxed.sum())
-    assert marks[1.0] == 0
-    assert marks[3.0] > 10

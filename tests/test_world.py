@@ -101,4 +101,7 @@ def test_a_pair_of_ones_own_has_a_world_of_its_own(tmp_path):
     own.world = world
     assert not outside(own, "two engines")
     assert World.load(tmp_path / "nowhere") is None
+    captions.write_text("file,label\n1.png,sea\n")
+    with pytest.raises(ValueError, match="lacks the column"):
+        things(captions)
     assert outside(own, "x") == (Near(world, own.tokenizer, own.table)("x") < NEAR)

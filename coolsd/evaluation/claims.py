@@ -24,12 +24,11 @@ from .claims_names import FAMILIES, SCHEMA, STARTS
 from .claims_stats import Effect, Point, kid_replicates, point, resampled
 from .claims_verdicts import Verdict, curve_verdicts, lossless_verdicts, residual_verdicts
 from .distances import exchange_test
-from .features import Extract, features
-from .meadow import pixels
-from .photos import Photo, chosen, measure
+from .photos import chosen
 from .prompts import FIXED
-from .quality import by_lane, jobs
-from .samples import Opener, Sample, collect, collection, fingerprint, open_pair, progress
+from .quality import jobs
+from .samples import Sample, progress
+from .study import Study
 
 CHAIN = (("tree", "chain"),)
 BANDS = 4  # of a picture's tokens, from top to bottom, whose codes are averaged
@@ -137,52 +136,31 @@ def code_features(pair: Pair, samples: Sequence[Sample]) -> Tensor:
     return torch.cat([f for band in bands for f in (band.mean(1), band.std(1, unbiased=False))], 1)
 
 
-@dataclass(frozen=True)
-class Photos:
-    """What KID is measured against, and by which features."""
-
-    images: Path
-    photos: Sequence[Photo]
-    extract: Extract
-
-
-def evaluate(
-    folder: Path,
-    size: Size,
-    common: dict[str, Any],
-    target: str = "meadow",
-    workers: int | None = None,
-    real: Photos | None = None,
-    opener: Opener = open_pair,
-    quick: bool = False,
-) -> dict[str, Any]:
+def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = False) -> dict[str, Any]:
     """Sweep, compare and judge; goes on where it was stopped.
 
     Args:
-        common: settings of all points. real: None leaves KID out.
+        study: without photos KID is left out. common: settings of all points.
 
     Returns:
         JSON values: points, residuals, verdicts, and what they were measured with.
     """
-    weights_of = fingerprint(target)
-    own = folder / weights_of
     swept = settings(size)
     prompts = [asked.prompt for asked in FIXED[: size.prompts]]
-    asked = jobs([(s.label, s.method, (*s.fixed, *s.swept)) for s in swept], prompts * size.seeds, common)
-    samples = by_lane(asked, list(collect(asked, own, target, workers, opener)))
-    pair = opener(target, collection(own, target, opener)["dtype"])
+    lanes = [(s.label, s.method, (*s.fixed, *s.swept)) for s in swept]
+    samples, pair = study.collect(jobs(lanes, prompts * size.seeds, common)), study.pair
     by_prompt = resampled(len(prompts))
     weights = by_prompt.repeat(1, size.seeds)
     points = {s.label: point(samples[s.label], samples["ar"], weights) for s in swept}
     measures = ["bias", "log_prob_distance"]
     photos = 0
-    if real is not None:
-        against = measure(real.images, chosen(real.photos, "valid"), pair.tokenizer, real.extract, folder, reconstruct=False).features
+    if study.photos:
+        against = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
         for label, found in points.items():
-            found["kid"] = kid_replicates(features(pixels(pair.tokenizer, samples[label]), real.extract), against, weights)
+            found["kid"] = kid_replicates(study.features(study.pixels(samples[label])), against, weights)
         measures.append("kid")
         photos = len(against)
-    spent = residuals(pair, size, prompts, common, own / "residuals.jsonl")
+    spent = residuals(pair, size, prompts, common, study.own / "residuals.jsonl")
     stepwise = {
         k: tuple(by_prompt @ torch.tensor(v, dtype=torch.float64)[:, i] / by_prompt.sum(1) for i in (0, 1)) for k, v in spent.items()
     }
@@ -191,7 +169,7 @@ def evaluate(
         "schema": SCHEMA,
         "date": time.strftime("%Y-%m-%d"),
         "target": pair.name,
-        "weights": weights_of,
+        "weights": study.weights,
         "environment": dict(pair.environment),
         "settings": common,
         "size": asdict(size) | {"quick": quick},

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..models.families import ASSETS
+from .photos import read_photos
+from .study import Study
 
 CACHE = Path.home() / ".cache" / "coolsd" / "eval"
 
@@ -36,26 +38,21 @@ def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section:
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     from .prompts import DEFAULTS
 
-    return {name: getattr(args, name) for name in DEFAULTS}
+    return {name: getattr(args, name) for name in (*DEFAULTS, "draft_length") if hasattr(args, name)}
 
 
-def _common(args: argparse.Namespace) -> dict[str, Any]:
-    """What all commands hand on. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
+def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
+    """What all commands work with. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
     from .features import efficientnet
-    from .photos import read_photos
 
+    if (args.images is None) != (args.csv is None):
+        raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
     if (getattr(args, "pictures", None) or 4) < 4:
         raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
-    args.target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
-    args.out = args.out or (args.folder / "quick" if args.quick else ASSETS / "meadow")
-    return {
-        "images": args.images,
-        "photos": read_photos(args.csv),
-        "folder": args.folder,
-        "extract": efficientnet(),
-        "target": args.target,
-        "workers": args.workers,
-    }
+    args.out = args.out or (args.folder / "quick" if args.quick else out)
+    target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
+    photos = (args.images, read_photos(args.csv), efficientnet()) if args.images else ()
+    return Study(args.folder, *photos, target=target, workers=args.workers)
 
 
 def meadow(args: argparse.Namespace) -> None:
@@ -66,10 +63,10 @@ def meadow(args: argparse.Namespace) -> None:
     from .meadow import QUICK, Size, evaluate
     from .sheets import save_sheet
 
-    common = _common(args)
+    study = _study(args)
     size = QUICK if args.quick else Size()
     size = replace(size, seeds=args.seeds or size.seeds)
-    report, sheets = evaluate(size=size, settings=_settings(args), **common)
+    report, sheets = evaluate(study, size, _settings(args))
     report = {"command": _command(args)} | report
     _write(args, "eval", report, meadow_section)
     for name, picture in sheets.items():
@@ -82,10 +79,9 @@ def quality(args: argparse.Namespace) -> None:
     from .cards import quality_section
     from .quality import evaluate
 
-    common = _common(args)
+    study = _study(args)
     args.pictures = args.pictures or (4 if args.quick else 500)
-    settings = _settings(args) | {"draft_length": args.draft_length}
-    report = {"command": _command(args)} | evaluate(pictures=args.pictures, settings=settings, **common)
+    report = {"command": _command(args)} | evaluate(study, args.pictures, _settings(args))
     _write(args, "quality", report, quality_section)
     print("\n".join(report["verdicts"]))
 
@@ -95,12 +91,12 @@ def sweep(args: argparse.Namespace) -> None:
     from .meadow import QUICK, Size
     from .sweep import DRAFT_LENGTHS, GRID, evaluate
 
-    common = _common(args)
+    study = _study(args)
     grid = {name: values[:1] for name, values in GRID.items()} | {"cfg_scale": GRID["cfg_scale"][1:3]} if args.quick else GRID
     lengths = (2, 5) if args.quick else DRAFT_LENGTHS
     args.pictures = args.pictures or (4 if args.quick else 48)
     kinds = (QUICK if args.quick else Size()).a_kind
-    report = {"command": _command(args)} | evaluate(pictures=args.pictures, a_kind=kinds, grid=grid, lengths=lengths, **common)
+    report = {"command": _command(args)} | evaluate(study, args.pictures, kinds, grid, lengths)
     _write(args, "sweep", report)
     print(json.dumps(report["suggested"]))
 
@@ -109,22 +105,13 @@ def claims(args: argparse.Namespace) -> None:
     """What the paper claims, judged on this pair."""
     from dataclasses import replace
 
-    from .claims import QUICK, Photos, Size, evaluate
+    from .claims import QUICK, Size, evaluate
     from .claims_plots import write_html
-    from .features import efficientnet
-    from .photos import read_photos
 
-    if (args.images is None) != (args.csv is None):
-        raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
-    if (getattr(args, "pictures", None) or 4) < 4:
-        raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
-    args.target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
-    real = Photos(args.images, read_photos(args.csv), efficientnet()) if args.images else None
+    study = _study(args, ASSETS)
     size = QUICK if args.quick else Size()
     size = replace(size, seeds=args.seeds or size.seeds)
-    settings = _settings(args) | {"draft_length": args.draft_length}
-    result = evaluate(args.folder, size, settings, args.target, args.workers, real, quick=args.quick)
-    args.out = args.out or (args.folder / "quick" if args.quick else ASSETS)
+    result = evaluate(study, size, _settings(args), args.quick)
     _write(args, "claims", result)
     write_html(result, args.folder / "claims.html")
     print("\n".join(verdict["words"] for verdict in result["verdicts"]))

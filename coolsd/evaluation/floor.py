@@ -7,6 +7,7 @@ the bandwidth that a big copy reaches here and now.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -115,7 +116,7 @@ def seconds(call: Callable[[], Any], device: torch.device, repeats: int) -> floa
         call()
         _wait(device)
         times.append(perf_counter() - began)
-    return sorted(times)[len(times) // 2]
+    return median(times)
 
 
 def bandwidth(device: torch.device, repeats: int = 10) -> float:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,16 +14,16 @@ from torch import Tensor
 
 from ..models.pair import LoadedPair
 from ..models.tokenizer import ImageTokenizer, to_uint8
-from ..training.captions import petal_colour, scene_traits
+from ..training.captions import PLACES, petal_colour, scene_traits
+from ..training.data import Row, square
 from ..training.data import opener as picture_opener
-from ..training.data import square
 from .distances import Estimate, mean_estimate, perplexity
-from .features import Extract, features
-from .photos import Measured, Photo, chosen, measure
+from .photos import Measured, chosen
 from .probe import Probe, fit_probe
-from .prompts import FIXED, SCENES, Asked
-from .samples import Job, Opener, Sample, collect, collection, fingerprint, log_prob, open_pair, progress
+from .prompts import FIXED, Asked
+from .samples import Job, log_prob, progress
 from .sheets import sheet
+from .study import Study
 
 SHEET = 16  # originals over their reconstructions
 A_KIND = 300  # training photos of a kind for the probe
@@ -56,20 +55,20 @@ def tokenizer_figures(measured: Measured, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def reconstruction_sheet(images: Path, photos: Sequence[Photo], measured: Measured, tokenizer: ImageTokenizer) -> Image.Image:
+def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured, tokenizer: ImageTokenizer) -> Image.Image:
     """Rows of originals, each over its reconstruction; half flowers, half scenes where there are both."""
     numbers = measured.numbers.tolist()
-    flowers = [i for i, n in enumerate(numbers) if photos[n].row.label not in {s.kind for s in SCENES}]
+    flowers = [i for i, n in enumerate(numbers) if photos[n].label not in PLACES]
     scenes = [i for i in range(len(numbers)) if i not in set(flowers)]
     picked = (flowers[: SHEET // 2] + scenes[: SHEET // 2])[:SHEET]
     open_picture, side = picture_opener(images), tokenizer.grid * tokenizer.patch
-    originals = [Image.fromarray(to_uint8(square(open_picture(photos[numbers[i]].row.file), side))) for i in picked]
+    originals = [Image.fromarray(to_uint8(square(open_picture(photos[numbers[i]].file), side))) for i in picked]
     copies = [tokenizer.picture(measured.codes[i].tolist()) for i in picked]
     half = SHEET // 2
     return sheet([*originals[:half], *copies[:half], *originals[half:], *copies[half:]], half)
 
 
-def target_losses(pair: LoadedPair, photos: Sequence[Photo], measured: Measured, count: int, file: Path) -> Tensor:
+def target_losses(pair: LoadedPair, photos: Sequence[Row], measured: Measured, count: int, file: Path) -> Tensor:
     """Nats a token of valid photos under the target with their caption and with none, (count, 2); each photo is written to `file` at once.
 
     Without guidance: scale 1 looks at the conditional row alone, scale 0 at the unconditional one alone.
@@ -98,12 +97,6 @@ def target_figures(losses: Tensor) -> dict[str, Any]:
 # ---- pictures
 
 
-def pixels(tokenizer: ImageTokenizer, samples: Sequence[Sample]) -> Tensor:
-    """Pictures (N, 3, H, W) in [-1, 1]."""
-    device = tokenizer.codebook.device
-    return torch.cat([tokenizer.decode(torch.tensor([s.tokens], device=device)).cpu() for s in samples])
-
-
 def _over_prompts(asked: Sequence[Asked], hits: Tensor) -> Estimate:
     """Share of hits with its error over prompts: pictures of one prompt succeed or fail together. One prompt: the most it can be."""
     prompts = [a.prompt for a in asked]
@@ -118,10 +111,9 @@ def agreement(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Te
         asked: of each picture; kinds the probe knows. found: features (N, D).
     """
     rank = probe.rank(found, [a.kind for a in asked])
-    scene_kinds = {a.kind for a in SCENES}
     groups: dict[str, tuple[list[int], list[bool]]] = {
-        "scene_top1": ((s := [i for i, a in enumerate(asked) if a.kind in scene_kinds]), [rank[i].item() == 0 for i in s]),
-        "flower_top5": ((f := [i for i, a in enumerate(asked) if a.kind not in scene_kinds]), [rank[i].item() < 5 for i in f]),
+        "scene_top1": ((s := [i for i, a in enumerate(asked) if a.kind in PLACES]), [rank[i].item() == 0 for i in s]),
+        "flower_top5": ((f := [i for i, a in enumerate(asked) if a.kind not in PLACES]), [rank[i].item() < 5 for i in f]),
         "flower_top1": (f, [rank[i].item() == 0 for i in f]),
         "colour": ((c := [i for i, a in enumerate(asked) if a.colour]), [petal_colour(pictures[i]) == asked[i].colour for i in c]),
         "trait": (
@@ -136,10 +128,8 @@ def agreement(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Te
     }
 
 
-def name_pictures(asked: Sequence[Asked], tokenizer: ImageTokenizer, samples: Sequence[Sample], extract: Extract, probe: Probe) -> dict:
-    """`agreement` of decoded pictures, in all and for each prompt."""
-    tensors = pixels(tokenizer, samples)
-    pictures, found = [tokenizer.picture(s.tokens) for s in samples], features(tensors, extract)
+def agreement_by_prompt(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Tensor, probe: Probe) -> dict[str, Any]:
+    """`agreement` in all and for each prompt."""
     by_prompt = {}
     for prompt in dict.fromkeys(a.prompt for a in asked):
         rows = [i for i, a in enumerate(asked) if a.prompt == prompt]
@@ -148,20 +138,18 @@ def name_pictures(asked: Sequence[Asked], tokenizer: ImageTokenizer, samples: Se
     return agreement(asked, pictures, found, probe) | {"by_prompt": by_prompt}
 
 
-def photo_probe(
-    images: Path, photos: Sequence[Photo], valid: Sequence[Photo], measured: Measured, measure_on: partial, a_kind: int
-) -> tuple[Probe, dict[str, Any]]:
+def photo_probe(study: Study, valid: Sequence[Row], measured: Measured, a_kind: int) -> tuple[Probe, dict[str, Any]]:
     """A probe fitted on reconstructions of training photos, so that it names what is painted and is not led astray by the tokenizer's blur.
 
     Fitted on the photos themselves its first five names held 97 % of valid flowers, but 76 % of their reconstructions.
     Returns also how well it names reconstructions of valid photos: what a perfect target would reach.
     """
-    train = chosen(photos, "train", a_label=a_kind)
-    known = measure_on(images, train)
-    probe = fit_probe(known.features, [train[n].row.label for n in known.numbers.tolist()])
-    rows = [i for i, n in enumerate(measured.numbers.tolist()) if valid[n].row.label in probe.names]
-    labels = [valid[measured.numbers[i]].row.label for i in rows]
-    rank, scene = probe.rank(measured.features[rows], labels), torch.tensor([label in {a.kind for a in SCENES} for label in labels])
+    train = chosen(study.photos, "train", a_label=a_kind)
+    known = study.measure(train)
+    probe = fit_probe(known.features, [train[n].label for n in known.numbers.tolist()])
+    rows = [i for i, n in enumerate(measured.numbers.tolist()) if valid[n].label in probe.names]
+    labels = [valid[measured.numbers[i]].label for i in rows]
+    rank, scene = probe.rank(measured.features[rows], labels), torch.tensor([label in PLACES for label in labels])
     figures = {"photos": len(known.numbers), "kinds": len(probe.names), "trained_on": "reconstructions of training photos"}
     for name, which, limit in (("scene_top1", scene, 1), ("flower_top5", ~scene, 5), ("flower_top1", ~scene, 1)):
         if which.any():
@@ -170,46 +158,29 @@ def photo_probe(
 
 
 def evaluate(
-    images: Path,
-    photos: Sequence[Photo],
-    folder: Path,
-    size: Size,
-    extract: Extract,
-    settings: dict[str, Any],
-    target: str = "meadow",
-    workers: int | None = None,
-    opener: Opener = open_pair,
-    asked: Sequence[Asked] = FIXED,
+    study: Study, size: Size, settings: dict[str, Any], asked: Sequence[Asked] = FIXED
 ) -> tuple[dict[str, Any], dict[str, Image.Image]]:
-    """All figures and the two sheets by name; everything slow is kept in `folder` and continued from there.
-
-    Generated pictures and losses lie in a folder named by the weights, photos' figures by the tokenizer's: new weights are measured anew.
-    """
-    weights = fingerprint(target)
-    own = folder / weights
-    pair = opener(target, collection(own, target, opener)["dtype"])
-    tokenizer = pair.tokenizer
-    measure_on = partial(measure, tokenizer=tokenizer, extract=extract, folder=folder)
-    valid = chosen(photos, "valid", limit=size.photos)
-    measured = measure_on(images, valid)
-    losses = target_losses(pair, valid, measured, size.scored, own / "losses.jsonl")
-    probe, probe_figures = photo_probe(images, photos, valid, measured, measure_on, size.a_kind)
+    """All figures and the two sheets by name; everything slow is kept in the study's folder and continued from there."""
+    pair = study.pair
+    valid = chosen(study.photos, "valid", limit=size.photos)
+    measured = study.measure(valid)
+    losses = target_losses(pair, valid, measured, size.scored, study.own / "losses.jsonl")
+    probe, probe_figures = photo_probe(study, valid, measured, size.a_kind)
     usable = [a for a in asked if a.kind in probe.names]
     wanted = [Job("fixed prompts", "ar", tuple(settings.items()), a.prompt, seed) for seed in range(size.seeds) for a in usable]
-    order = {(job.prompt, job.seed): i for i, job in enumerate(wanted)}
-    samples = sorted(collect(wanted, own, target, workers, opener), key=lambda s: order[s.prompt, s.seed])
+    pixels = study.pixels(study.collect(wanted)["fixed prompts"])
+    pictures = study.pictures(pixels)
     figures = {
-        "weights": weights,
+        "weights": study.weights,
         "environment": dict(pair.environment),
         "settings": settings | {"method": "ar", "seeds": size.seeds},
         "tokenizer": tokenizer_figures(measured, len(pair.codebook)),
         "target": target_figures(losses),
         "probe": probe_figures,
-        "agreement": name_pictures(usable * size.seeds, tokenizer, samples, extract, probe),
+        "agreement": agreement_by_prompt(usable * size.seeds, pictures, study.features(pixels), probe),
     }
-    first = [tokenizer.picture(s.tokens) for s in samples[: len(usable)]]
     sheets = {
-        "reconstructions": reconstruction_sheet(images, valid, measured, tokenizer),
-        "prompts": sheet(first, 10, [a.prompt for a in usable]),
+        "reconstructions": reconstruction_sheet(study.images, valid, measured, pair.tokenizer),
+        "prompts": sheet(pictures[: len(usable)], 10, [a.prompt for a in usable]),
     }
     return figures, sheets

@@ -3,7 +3,6 @@
 Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured anew.
 """
 
-import csv
 import hashlib
 import itertools
 from collections import Counter
@@ -26,14 +25,6 @@ PART = 256  # photos a file
 
 
 @dataclass(frozen=True)
-class Photo:
-    """A line of the caption CSV."""
-
-    row: Row
-    wordings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Measured:
     """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB."""
 
@@ -43,26 +34,23 @@ class Measured:
     psnr: Tensor
 
 
-def read_photos(path: Path) -> list[Photo]:
+def read_photos(path: Path) -> list[Row]:
     """All lines of a CSV written by `train captions`.
 
     Raises:
         ValueError: a column is missing.
     """
-    rows = read_rows(path, ("file", "label", "split", "captions"))
-    with path.open(newline="", encoding="utf-8") as handle:
-        return [Photo(row, tuple(line["captions"].split("|"))) for row, line in zip(rows, csv.DictReader(handle), strict=True)]
+    return read_rows(path, ("file", "label", "split", "captions"))
 
 
-def chosen(photos: Sequence[Photo], split: str, a_label: int | None = None, limit: int | None = None) -> list[Photo]:
+def chosen(photos: Sequence[Row], split: str, a_label: int | None = None, limit: int | None = None) -> list[Row]:
     """The photos of a split: at most `a_label` of a label and `limit` in all, drawn alike each time."""
     order = np.random.default_rng(0).permutation(len(photos))
     seen: Counter = Counter()
     found = []
     for photo in (photos[i] for i in order):
-        label = photo.row.label
-        if photo.row.split == split and (a_label is None or seen[label] < a_label):
-            seen[label] += 1
+        if photo.split == split and (a_label is None or seen[photo.label] < a_label):
+            seen[photo.label] += 1
             found.append(photo)
     return found[:limit]
 
@@ -74,10 +62,10 @@ def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer | None
     return digest.hexdigest()[:16]
 
 
-def _part(images: Path, photos: Sequence[Photo], tokenizer: ImageTokenizer | None, side: int, extract: Extract) -> dict[str, np.ndarray]:
+def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer | None, side: int, extract: Extract) -> dict[str, np.ndarray]:
     """Arrays of Measured for these photos, numbered from 0."""
     out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "codes": [], "psnr": []}
-    pictures = read_pictures(images, [p.row for p in photos], Counter())
+    pictures = read_pictures(images, photos, Counter())
     while batch := list(itertools.islice(pictures, BATCH)):
         pixels = torch.from_numpy(np.stack([square(picture, side) for _, picture in batch])).permute(0, 3, 1, 2)
         if tokenizer:
@@ -91,7 +79,7 @@ def _part(images: Path, photos: Sequence[Photo], tokenizer: ImageTokenizer | Non
 
 
 def measure(
-    images: Path, photos: Sequence[Photo], tokenizer: ImageTokenizer, extract: Extract, folder: Path, reconstruct: bool = True
+    images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, extract: Extract, folder: Path, reconstruct: bool = True
 ) -> Measured:
     """Measure photos, or their reconstructions by the tokenizer; parts that are on disk are read. Unreadable pictures are left out.
 
@@ -104,7 +92,7 @@ def measure(
     parts, began = [], perf_counter()
     for done, start in enumerate(range(0, len(photos), PART), 1):
         these = photos[start : start + PART]
-        path = folder / f"photos_{_digest(images, [p.row.file for p in these], used, side)}.npz"
+        path = folder / f"photos_{_digest(images, [p.file for p in these], used, side)}.npz"
         if not path.exists():
             arrays = _part(images, these, used, side, extract)
             with (part := path.with_suffix(".part")).open("wb") as handle:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..training.captions import COLOURS, PLACES
-from .photos import Photo, chosen
+from ..training.data import Row
+from .photos import chosen
 
 DEFAULTS = {"cfg_scale": 4.0, "top_k": 500, "temperature": 1.0}
 
@@ -58,7 +59,7 @@ SCENES = (
 FIXED = FLOWERS + SCENES
 
 
-def valid_prompts(photos: Sequence[Photo], count: int) -> list[Asked]:
+def valid_prompts(photos: Sequence[Row], count: int) -> list[Asked]:
     """Captions of `count` valid photos, one wording each, drawn alike each time; more than there are photos: further wordings."""
     valid, random = chosen(photos, "valid"), np.random.default_rng(1)
     found = []
@@ -66,6 +67,6 @@ def valid_prompts(photos: Sequence[Photo], count: int) -> list[Asked]:
         photo = valid[i % len(valid)]
         wording = photo.wordings[random.integers(len(photo.wordings))]
         words = set(wording.split())
-        colours = [colour for colour in COLOURS if colour in words] if photo.row.label not in PLACES else []
-        found.append(Asked(wording, photo.row.label, colours[0] if len(colours) == 1 else ""))
+        colours = [colour for colour in COLOURS if colour in words] if photo.label not in PLACES else []
+        found.append(Asked(wording, photo.label, colours[0] if len(colours) == 1 else ""))
     return found

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +10,10 @@ from torch import Tensor
 
 from .. import METHODS
 from .distances import Estimate, exchange_test, kid, kid_difference, mean_estimate
-from .features import Extract, features
-from .meadow import pixels
-from .photos import Photo, chosen, measure
+from .photos import chosen
 from .prompts import valid_prompts
-from .samples import Job, Opener, Sample, collect, collection, fingerprint, open_pair
+from .samples import Job, Sample
+from .study import Study
 
 LANES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ("AR", "ar", ()),
@@ -36,15 +33,6 @@ def jobs(lanes: Sequence[tuple], prompts: Sequence[str], settings: dict[str, Any
         for seed, prompt in enumerate(prompts)
         for label, method, own in lanes
     ]
-
-
-def by_lane(asked: Sequence[Job], samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Samples of each label in the order of the jobs, so that rows of two lanes belong together."""
-    found = {(s.label, s.prompt, s.seed): s for s in samples}
-    lanes: dict[str, list[Sample]] = {}
-    for job in asked:
-        lanes.setdefault(job.label, []).append(found[job.label, job.prompt, job.seed])
-    return lanes
 
 
 def _log_probs(samples: Sequence[Sample]) -> Tensor:
@@ -120,28 +108,13 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
 
 
 def evaluate(
-    images: Path,
-    photos: Sequence[Photo],
-    folder: Path,
-    pictures: int,
-    extract: Extract,
-    settings: dict[str, Any],
-    target: str = "meadow",
-    workers: int | None = None,
-    opener: Opener = open_pair,
-    lanes: Sequence[tuple] = LANES,
-    say: Callable[[str], None] = print,
+    study: Study, pictures: int, settings: dict[str, Any], lanes: Sequence[tuple] = LANES, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Figures of every lane and what they say; the first lane is the reference. Resumable through `collect` and `measure`."""
-    weights = fingerprint(target)
-    own = folder / weights
-    asked = jobs(lanes, [a.prompt for a in valid_prompts(photos, pictures)], settings)
-    sampled = by_lane(asked, list(collect(asked, own, target, workers, opener)))
-    pair = opener(target, collection(own, target, opener)["dtype"])
-    study = partial(measure, images, tokenizer=pair.tokenizer, extract=extract, folder=folder)
-    real = study(photos=chosen(photos, "valid"), reconstruct=False).features
-    perfect = study(photos=chosen(photos, "train", limit=pictures)).features
-    found = {label: features(pixels(pair.tokenizer, samples), extract) for label, samples in sampled.items()}
+    """Figures of every lane and what they say; the first lane is the reference. Resumable through the study."""
+    sampled = study.collect(jobs(lanes, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
+    real = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
+    perfect = study.measure(chosen(study.photos, "train", limit=pictures)).features
+    found = {label: study.features(study.pixels(samples)) for label, samples in sampled.items()}
     rows, steps, before = [], [], None
     reference = next(iter(sampled))
     for (label, samples), (_, method, _) in zip(sampled.items(), lanes, strict=True):
@@ -156,8 +129,8 @@ def evaluate(
         figures = f"log p {row['log_prob']['value']:.4f}, accept length {row['accept_length']['value']:.2f}"
         say(f"{label}: KID {row['kid']['value']:.5f}, {figures}")
     return {
-        "weights": weights,
-        "environment": dict(pair.environment),
+        "weights": study.weights,
+        "environment": dict(study.pair.environment),
         "settings": settings,
         "pictures": pictures,
         "photos": len(real),

@@ -145,21 +145,24 @@ def _check(path: Path, stored: dict[str, Any], now: dict[str, Any]) -> None:
         raise ValueError(f"{path} was made with other settings: {', '.join(changed)}. Give another folder, or delete the file.")
 
 
-def collection(folder: Path, target: str, opener: Opener | None = None) -> dict[str, str]:
+def collection(folder: Path, target: str, opener: Opener, weights: str | None = None) -> dict[str, str]:
     """Target, weights and dtype of a folder, settled at its first use, so that pictures of different models never mix.
+
+    Args:
+        weights: the target's fingerprint, where it is known.
 
     Raises:
         ValueError: the folder's pictures are another target's, or come from other weights.
     """
     path = folder / "collection.json"
-    now = {"target": target, "weights": fingerprint(target)}
+    now = {"target": target, "weights": weights or fingerprint(target)}
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
         if {name: stored.get(name) for name in now} != now:
             raise ValueError(f"{folder} holds pictures of {stored.get('target')} with other weights. Give another folder, or delete it.")
         return stored
     folder.mkdir(parents=True, exist_ok=True)
-    now["dtype"] = str((opener or open_pair)(target, None).environment.get("dtype", "float32"))
+    now["dtype"] = str(opener(target, None).environment.get("dtype", "float32"))
     path.write_text(json.dumps(now), encoding="utf-8")
     return now
 
@@ -202,7 +205,12 @@ def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, worke
 
 
 def collect(
-    jobs: Sequence[Job], folder: Path, target: str = "meadow", workers: int | None = None, opener: Opener = open_pair
+    jobs: Sequence[Job],
+    folder: Path,
+    target: str = "meadow",
+    workers: int | None = None,
+    opener: Opener = open_pair,
+    weights: str | None = None,
 ) -> Iterator[Sample]:
     """The jobs' pictures: those stored in `folder` first, then the missing ones, each appended as soon as it is decoded.
 
@@ -211,6 +219,7 @@ def collect(
     Args:
         workers: processes of one thread each; None: one a core, or one where there is a GPU.
         opener: how a worker gets the pair; a module's function, since workers are fresh processes.
+        weights: the target's fingerprint, where it is known.
 
     Raises:
         SettingsError: at once, settings that cannot be run.
@@ -232,7 +241,7 @@ def collect(
         stored += [s for s in samples if (s.label, s.prompt, s.seed) in wanted]
     have = {(s.label, s.prompt, s.seed) for s in stored}
     missing = [job for key, job in wanted.items() if key not in have]
-    dtype = collection(folder, target, opener)["dtype"]
+    dtype = collection(folder, target, opener, weights)["dtype"]
     yield from stored
     if not missing:
         return

@@ -7,18 +7,15 @@ than AR).
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from . import bench
 from .distances import kid
-from .features import Extract, features
-from .meadow import agreement, photo_probe, pixels
-from .photos import Photo, chosen, measure
+from .meadow import agreement, photo_probe
+from .photos import chosen
 from .prompts import valid_prompts
-from .quality import by_lane
-from .samples import Job, Opener, collect, collection, fingerprint, open_pair
+from .quality import jobs
+from .study import Study
 
 GRID: dict[str, tuple] = {"cfg_scale": (2.0, 3.0, 4.0, 6.0), "top_k": (200, 500, 1000, 0), "temperature": (0.9, 1.0)}
 DRAFT_LENGTHS = (2, 3, 4, 5, 6, 8)
@@ -54,39 +51,21 @@ def speed(pair: Any, prompts: Sequence[str], settings: dict[str, Any], lengths: 
 
 
 def evaluate(
-    images: Path,
-    photos: Sequence[Photo],
-    folder: Path,
-    pictures: int,
-    extract: Extract,
-    a_kind: int,
-    grid: dict[str, tuple] = GRID,
-    lengths: Sequence[int] = DRAFT_LENGTHS,
-    target: str = "meadow",
-    workers: int | None = None,
-    opener: Opener = open_pair,
+    study: Study, pictures: int, a_kind: int, grid: dict[str, tuple] = GRID, lengths: Sequence[int] = DRAFT_LENGTHS
 ) -> dict[str, Any]:
     """Figures of every combination and draft length, and which the rule of `suggest` takes; resumable but for the speeds."""
-    weights = fingerprint(target)
-    own = folder / weights
-    pair = opener(target, collection(own, target, opener)["dtype"])
-    asked = valid_prompts(photos, pictures)
+    asked = valid_prompts(study.photos, pictures)
     combinations = settings_of(grid)
-    jobs = [
-        Job(f"sweep {label(settings)}", "eagle1", tuple(settings.items()), a.prompt, seed)
-        for seed, a in enumerate(asked)
-        for settings in combinations
-    ]
-    sampled = by_lane(jobs, list(collect(jobs, own, target, workers, opener)))
-    study = partial(measure, tokenizer=pair.tokenizer, extract=extract, folder=folder)
-    valid = chosen(photos, "valid")
-    real = study(images, valid, reconstruct=False).features
-    probe, _ = photo_probe(images, photos, valid, study(images, valid), study, a_kind)
+    lanes = [(f"sweep {label(settings)}", "eagle1", settings) for settings in combinations]
+    sampled = study.collect(jobs(lanes, [a.prompt for a in asked], {}))
+    valid = chosen(study.photos, "valid")
+    real = study.measure(valid, reconstruct=False).features
+    probe, _ = photo_probe(study, valid, study.measure(valid), a_kind)
     usable = [i for i, a in enumerate(asked) if a.kind in probe.names]
     rows = []
     for settings, samples in zip(combinations, sampled.values(), strict=True):
-        found = features(pixels(pair.tokenizer, samples), extract)
-        shown = [pair.tokenizer.picture(samples[i].tokens) for i in usable]
+        pixels = study.pixels(samples)
+        found, shown = study.features(pixels), study.pictures(pixels[usable])
         figures = agreement([asked[i] for i in usable], shown, found[usable], probe)
         shares = [figures[name]["value"] for name in ("scene_top1", "flower_top5", "colour") if name in figures]
         rows.append(
@@ -100,11 +79,11 @@ def evaluate(
             }
         )
     suggested = suggest(rows)
-    speeds = speed(pair, [a.prompt for a in asked[:SPEED_PROMPTS]], suggested, lengths)
+    speeds = speed(study.pair, [a.prompt for a in asked[:SPEED_PROMPTS]], suggested, lengths)
     fastest = max((row for row in speeds if row["method"] == "coolsd"), key=lambda row: row["speedup"])
     return {
-        "weights": weights,
-        "environment": dict(pair.environment),
+        "weights": study.weights,
+        "environment": dict(study.pair.environment),
         "pictures": pictures,
         "rows": rows,
         "speeds": speeds,

@@ -48,10 +48,9 @@ class Entry:
         drafts = drafter != "none" and (drafter is not None or any(part.what == "drafter" for part in self.parts))
         return {what: size for what, size in self.memory.items() if drafts or what != "drafter"}
 
-    @property
-    def gigabytes(self) -> float:
-        """Memory it needs with what the catalog names."""
-        return sum(self.needs().values())
+    def gigabytes(self, drafter: Any = None) -> float:
+        """Memory it needs in all; drafter as for `needs`."""
+        return sum(self.needs(drafter).values())
 
 
 META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
@@ -134,7 +133,7 @@ def available(name: str, **paths: Any) -> list[str]:
     entry, lines = CATALOG[name], []
     if entry.memory:
         found = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
-        needs = sum(entry.needs(paths.get("drafter")).values())
+        needs = entry.gigabytes(paths.get("drafter"))
         if found < needs:
             have = f"this one has {found:.1f} GB" if found else "none was found"
             lines.append(f"{entry.title} needs a GPU with {needs:.1f} GB; {have}.")
@@ -193,8 +192,7 @@ def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
     """
     if not entry.memory:
         return
-    needs = entry.needs(paths.get("drafter"))
-    total = sum(needs.values())
+    needs, total = entry.needs(paths.get("drafter")), entry.gigabytes(paths.get("drafter"))
     log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in needs.items()), total)
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info(device)[0] / 1e9
@@ -227,7 +225,7 @@ def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, path
         pair = None
     if pair is None:  # not above, where the error still holds on to the frames with all they loaded
         free_memory()
-        needs = sum(entry.needs(paths.get("drafter")).values())
+        needs = entry.gigabytes(paths.get("drafter"))
         raise LoadError(f"{name} did not fit into the memory of {device}; what it took was freed. It needs {needs:.1f} GB.")
     pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
     return pair

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..sampling import pick, pick_distinct, uniforms
-from ..trees import best_subtree
+from ..trees import best_subtree, children
 from .graphs import Room
 from .layers import Front, KVCache, LlamaLayer, Slots, ancestors, eager_rope, rope_table, tree_tensors
 from .llamagen import ROPE_SLACK
@@ -110,16 +110,14 @@ class Level:
 @lru_cache(64)
 def levels(tree: tuple[int, ...], device: torch.device) -> list[Level]:
     """The levels of a tree, from the root down. What recordings refer to must be held beside them: this cache forgets."""
-    below: dict[int, list[int]] = {}
-    for node, parent in enumerate(tree):
-        below.setdefault(parent, []).append(node)
+    below = children(tree)
     found, level = [], [-1]
     while level:
-        pairs = [(place, rank, child) for place, node in enumerate(level) for rank, child in enumerate(below[node])]
-        inner = [i for i, (_, _, child) in enumerate(pairs) if child in below]
+        pairs = [(place, rank, child) for place, node in enumerate(level) for rank, child in enumerate(below[node + 1])]
+        inner = [i for i, (_, _, child) in enumerate(pairs) if below[child + 1]]
         columns = [place for place, _, _ in pairs], [rank for _, rank, _ in pairs], inner, [pairs[i][0] for i in inner]
         tensors = (torch.tensor(column, dtype=torch.long).to(device, non_blocking=True) for column in columns)
-        found.append(Level(len(level), max(len(below[node]) for node in level), *tensors))
+        found.append(Level(len(level), max(len(below[node + 1]) for node in level), *tensors))
         level = [pairs[i][2] for i in inner]
     return found
 
@@ -168,7 +166,10 @@ class EagleDrafter:
         if self.room is None:
             return fn(Front(start, None, self._pad()), *inputs)
         span = self.cache.span(start + ahead)
-        run = lambda at, pad, *rest: fn(Front(at, span, pad), *rest)  # noqa: E731
+
+        def run(at: Tensor, pad: Tensor, *rest: Tensor) -> tuple:
+            return fn(Front(at, span, pad), *rest)
+
         return self.room.graphs(run, (*key, self.scale, span), start, self._pad(), *inputs)
 
     def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:

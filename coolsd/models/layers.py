@@ -255,7 +255,12 @@ class LlamaMlp(Fused):
 
 
 class LlamaLayer(nn.Module):
-    """Decoder layer in Llama's parameter names. EAGLE's drafter for LlamaGen has no norm in front of the attention."""
+    """Decoder layer in Llama's parameter names.
+
+    Args:
+        input_norm: a norm in front of the attention, which EAGLE's drafter for LlamaGen does not have.
+        norm_rows: of Chameleon's norms on q and k: 0 for none, 1 for all heads, or one a head. halves: see rotate.
+    """
 
     def __init__(self, dim: int, heads: int, ffn: int, eps: float, input_norm: bool, norm_rows: int = 0, halves: bool = False):
         super().__init__()

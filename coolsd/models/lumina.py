@@ -17,7 +17,7 @@ from torch import Tensor
 from .chameleon import Chameleon
 from .eagle import Eagle, EagleConfig, EagleDrafter, after, with_embeddings
 from .graphs import Room, Rooms
-from .layers import Front, KVCache, ancestors, depths, line_table, tree_tensors
+from .layers import Front, KVCache, depths, line_table, tree_tensors
 from .llamagen import prefix_mask
 from .pair import LoadedPair
 from .protocols import Lesson, Step, chain
@@ -125,6 +125,15 @@ class LuminaTarget:
             return mask[None, None]
         return torch.stack([mask, mask & (torch.arange(mask.shape[1], device=mask.device) >= pad)])[:, None]
 
+    def valid(self, count: int) -> Tensor:
+        """Which of the first entries are there, (B, count) bool: the unconditional row does not have the prompt."""
+        place = torch.arange(count, device=self.rope.device)
+        return torch.stack([place >= 0, place >= self.pad][: self.rows])
+
+    def causal(self, count: int) -> Tensor:
+        """Mask (B, 1, count, count) of a drafter's pass over the first entries: a padded one sees itself, so that no row is empty."""
+        return prefix_mask(self.valid(count), count, pads="self")[:, None]
+
     def head(self, hidden: Tensor) -> Tensor:
         """Logits of the image codes only, (..., V)."""
         return F.linear(hidden, self.model.lm_head.weight[self.ids.first : self.ids.first + self.ids.codes])
@@ -140,13 +149,15 @@ class LuminaTarget:
         if count > PROMPT:
             self.room = None
         self.cache = self.room.target if self.room else lumina_cache(self.model, self.rows, count, self.grid)
-        place = torch.arange(count, device=self.rope.device)
-        valid = torch.stack([place >= 0, place >= self.pad][: self.rows])
-        tokens = torch.tensor(self.prompt, device=self.rope.device).expand(self.rows, -1)
-        hidden = self.model(tokens, self.rope_rows(place), prefix_mask(valid, count)[:, None], self.cache)
+        hidden = self._prefix(torch.tensor(self.prompt, device=self.rope.device), self.cache)
         self.cache.keep(list(range(count)))
-        hidden = hidden * valid[..., None]
         return Step(mixed(self.head(hidden[:, -1:]), self.scale), hidden[:, :, None].expand(-1, -1, 2, -1))
+
+    def _prefix(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Features (B, E, D) of entries (E,) from the first of the prompt on, zero where the unconditional row is padded."""
+        count, valid = len(ids), self.valid(len(ids))
+        rope = self.rope_rows(torch.arange(count, device=ids.device))
+        return self.model(ids.expand(self.rows, -1), rope, prefix_mask(valid, count)[:, None], cache) * valid[..., None]
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over codes (T,), with the new lines that they call for; logits (T, V), hidden (B, T, 2, D)."""
@@ -194,10 +205,8 @@ class LuminaTarget:
         ids = torch.full((len(self.prompt) + len(tokens) + int(lines.sum()),), self.ids.line)
         ids[: len(self.prompt)] = torch.tensor(self.prompt)
         ids[last - lines] = tokens.cpu() + self.ids.first
-        ids, place = ids.to(self.rope.device), torch.arange(len(ids), device=self.rope.device)
-        valid = torch.stack([place >= 0, place >= self.pad][: self.rows])
-        hidden = self.model(ids.expand(self.rows, -1), self.rope_rows(place), prefix_mask(valid, len(ids))[:, None])
-        return hidden * valid[..., None], ids, last.to(ids.device)
+        ids = ids.to(self.rope.device)
+        return self._prefix(ids), ids, last.to(ids.device)
 
 
 def drafter_like(cache: KVCache, model: Eagle) -> KVCache:
@@ -258,15 +267,14 @@ class LuminaDrafter(EagleDrafter):
         return (output[:, -1:].contiguous(),)
 
     def _begin(self, hidden: Tensor, tokens: Tensor) -> None:
-        """The prompt and the first code. A padded entry sees itself, so that no row of the mask is empty."""
+        """The prompt and the first code."""
         target, count = self.target, hidden.shape[1]
         assert len(tokens) == 1, "the first observation is of one code"
         self.room = target.room
         self.cache = self.room.drafter if self.room else drafter_like(target.cache, self.model)
         ids = torch.cat([torch.tensor(target.prompt[1:], device=hidden.device), tokens.to(hidden.device) + target.ids.first])
-        mask = target.visible(ancestors(chain(count)).to(hidden.device)) | torch.eye(count, dtype=torch.bool, device=hidden.device)
         rope = target.rope_rows(torch.arange(count, device=hidden.device))
-        self.feature = self.model(hidden[:, :, 0], ids[None], rope, mask, self.cache, 0)[:, -1:].contiguous()
+        self.feature = self.model(hidden[:, :, 0], ids[None], rope, target.causal(count), self.cache, 0)[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
 
     def _pad(self) -> int:
@@ -323,10 +331,8 @@ class LuminaPair(LoadedPair):
         target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope)
         hidden, ids, last = target.forced(prompt, tokens[:-1])
         entries = torch.arange(len(ids) - 1, device=ids.device)
-        itself = torch.eye(len(entries), dtype=torch.bool, device=ids.device)
-        mask = target.visible(ancestors(chain(len(entries))).to(ids.device)) | itself
         logits = mixed(target.head(hidden[:, last]), cfg_scale)
-        return Lesson(hidden, ids[1:], target.rope_rows(entries), mask, last - 1, logits, target.head)
+        return Lesson(hidden, ids[1:], target.rope_rows(entries), target.causal(len(entries)), last - 1, logits, target.head)
 
     def empty_drafter(self) -> Eagle:
         """See LoadedPair.empty_drafter."""

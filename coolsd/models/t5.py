@@ -21,7 +21,6 @@ from .weights import LoadError, first_file, read_json, read_tokenizer
 
 REMEMBERED = 256  # prompts whose features are kept
 DASHES = "֊־᐀᠆‐-―⸗⸚⸺⸻⹀〜〰゠︱︲﹘﹣－"
-NOISE = re.compile(r"[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+")
 
 # What is dropped or rewritten, in this order, before and after the punctuation is thinned out.
 BEFORE = [
@@ -41,7 +40,7 @@ BEFORE = [
     (r"\S+\.(?:png|jpe?g|bmp|webp|eps|pdf|apk|mp4)\b", ""),
     (r"[\"']{2,}", '"'),
     (r"\.{2,}", " "),
-    (NOISE.pattern, " "),
+    (r"[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+", " "),
     (r"\s+\.\s+", " "),
 ]
 AFTER = [

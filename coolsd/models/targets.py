@@ -35,7 +35,7 @@ def offers() -> dict[str, Offer]:
     found = {}
     for name, entry in CATALOG.items():
         parts = ", ".join(f"{what} {size:g}" for what, size in entry.needs().items())
-        plan = f"GPU memory in GB: {parts}; {entry.gigabytes:.1f} in all." if parts else ""
+        plan = f"GPU memory in GB: {parts}; {entry.gigabytes():.1f} in all." if parts else ""
         drafts = not entry.parts or any(part.what == "drafter" for part in entry.parts)
         found[name] = Offer(name, entry.title, entry.note, tuple(available(name)), plan, dict(entry.settings), drafts)
     return found

@@ -161,11 +161,12 @@ def drafter(args: argparse.Namespace) -> None:
             print(f"accept length of {method}: {length:.2f}{gain}", file=sys.stderr)
 
 
-def _add_recipe(parser: argparse.ArgumentParser, defaults: Any) -> None:
+def _add_recipe(parser: argparse.ArgumentParser, defaults: Any, decoder_only: Any = None) -> None:
     for field in fields(defaults):
         value = getattr(defaults, field.name)
-        option = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(option, type=type(value), default=argparse.SUPPRESS, help=f"default {value}")
+        alone = getattr(decoder_only, field.name, value)
+        default = f"default {value}" + (f", with --decoder-only {alone}" if alone != value else "")
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(value), default=argparse.SUPPRESS, help=default)
 
 
 def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
@@ -180,10 +181,7 @@ def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"from scratch: default {value}")
     levels = [1, 1, 2, 4]
     parser.add_argument("--multipliers", type=int, nargs="+", default=levels, help=f"from scratch: of channels a level, default {levels}")
-    for field in fields(FULL):
-        full, alone = getattr(FULL, field.name), getattr(DECODER_ONLY, field.name)
-        default = f"default {full}" + (f", with --decoder-only {alone}" if alone != full else "")
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(full), default=argparse.SUPPRESS, help=default)
+    _add_recipe(parser, FULL, DECODER_ONLY)
 
 
 def _add_drafter(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -16,17 +16,26 @@ VALID_EVERY = 20  # pictures, where the CSV does not say which are valid
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the CSV: the picture's name inside the folder (or zip), its label, its split, and a caption if one is given."""
+    """One line of the CSV: the picture's name inside the folder (or zip), its label, its split, and a caption if one is given.
+
+    captions: wordings joined by '|', as `train captions` writes them.
+    """
 
     file: str
     label: str
     split: str
     source: str = ""
     caption: str = ""
+    captions: str = ""
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """The captions; one empty wording where there are none."""
+        return tuple(self.captions.split("|"))
 
 
 def read_rows(path: Path, required: tuple[str, ...] = ("file",)) -> list[Row]:
-    """Rows of an index CSV. Known columns: file, label, split (train or valid; without it every 20th picture is valid), source, caption.
+    """Rows of an index CSV; known columns are those of Row. Without a split, train or valid, every 20th picture is valid.
 
     Raises:
         ValueError: a required column is missing, or there is no row.
@@ -35,12 +44,14 @@ def read_rows(path: Path, required: tuple[str, ...] = ("file",)) -> list[Row]:
         reader = csv.DictReader(handle)
         missing = [name for name in required if name not in (reader.fieldnames or [])]
         if missing:
-            raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {', '.join(reader.fieldnames or ['none'])}.")
+            hint = " `python -m coolsd train captions` writes captions." if "captions" in missing else ""
+            there = ", ".join(reader.fieldnames or ["none"])
+            raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {there}.{hint}")
         known = Row.__dataclass_fields__
         rows = []
         for number, line in enumerate(reader):
             split = "train" if number % VALID_EVERY else "valid"
-            rows.append(Row(**{"label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
+            rows.append(Row(**{"file": "", "label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
     if not rows:
         raise ValueError(f"{path.name} has no rows. Give one line a picture, with its file name.")
     return rows
@@ -76,7 +87,7 @@ def attempt(open_picture: Open, name: str) -> Image.Image | str:
         return "unreadable"
 
 
-def read_pictures(images: Path, rows: list[Row], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
+def read_pictures(images: Path, rows: Sequence[Row], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
     """(row number, picture) of every readable picture; missing and unreadable ones are counted in `skipped`."""
     open_picture = opener(images)
     for number, row in enumerate(rows):

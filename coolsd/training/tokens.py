@@ -4,7 +4,6 @@ Condition rows carry no position (their RoPE rows are zero) and padded ones are 
 length: no padding, no mask, plain causal attention. A dropped caption becomes the last rows of the unconditional features.
 """
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..models.text import TextTable
+from .data import read_rows
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,7 @@ def stored(folder: Path) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 MEASURED = 4  # prompts held out to measure a drafter on
-
-
-def _captions(path: Path) -> list[tuple[str, list[str]]]:
-    """(split, wordings) of every line of a caption CSV.
-
-    Raises:
-        ValueError: a column is missing.
-    """
-    with path.open(newline="", encoding="utf-8-sig") as handle:
-        reader = csv.DictReader(handle)
-        if missing := {"split", "captions"} - set(reader.fieldnames or []):
-            raise ValueError(
-                f"{path.name} lacks the column(s) {', '.join(sorted(missing))}; `python -m coolsd train captions` writes them."
-            )
-        return [(row["split"] or "", (row["captions"] or "").split("|")) for row in reader]
+CAPTIONED = ("split", "captions")  # columns that are needed
 
 
 def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[list[str], list[str]]:
@@ -62,8 +48,8 @@ def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[l
     if lines:
         mixed = [lines[i] for i in random.permutation(len(lines))]
         return mixed[MEASURED:] or mixed, mixed[:MEASURED]
-    rows = _captions(captions) if captions else []
-    chosen = [(split, words[random.integers(len(words))]) for split, words in (rows[i] for i in random.permutation(len(rows)))]
+    rows = read_rows(captions, CAPTIONED) if captions else []
+    chosen = [(row.split, row.wordings[random.integers(len(row.wordings))]) for row in (rows[i] for i in random.permutation(len(rows)))]
     train, valid = ([words for split, words in chosen if split == name and words] for name in ("train", "valid"))
     return train, valid[:MEASURED]
 
@@ -79,7 +65,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, captions: Path, split: str):
-        self.captions = {i: words for i, (name, words) in enumerate(_captions(captions)) if name == split}
+        self.captions = {i: row.wordings for i, row in enumerate(read_rows(captions, CAPTIONED)) if row.split == split}
         self.variants: dict[int, list[np.ndarray]] = defaultdict(list)
         for variant, number, tokens in stored(folder):
             if number in self.captions and (split == "train" or variant == 0):

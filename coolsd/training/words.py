@@ -1,11 +1,11 @@
 """The words of a pair's world, from the captions that it was trained on."""
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..models.world import World, split
 from .captions import HUES, PLACES
+from .data import read_rows
 
 # What captions say besides the thing itself: grammar, colours, and how a photo was taken.
 GRAMMAR = {"a", "an", "the", "of", "on", "in", "at", "with", "under", "over", "and", "up", "close"}
@@ -18,15 +18,17 @@ def things(captions: Path) -> set[str]:
 
     Args:
         captions: CSV with columns label and captions (wordings joined by '|'), as `train captions` writes it.
+
+    Raises:
+        ValueError: there is no such column, or no line.
     """
     found: set[str] = set()
-    with captions.open(newline="", encoding="utf-8") as handle:
-        for row in csv.DictReader(handle):
-            label = split(row.get("label") or "")
-            if label and row["label"] not in PLACES:
-                found |= {label[-1], "flower"}
-            else:
-                found |= set(split(row["captions"])) - BESIDES
+    for row in read_rows(captions, ("captions",)):
+        label = split(row.label)
+        if label and row.label not in PLACES:
+            found |= {label[-1], "flower"}
+        else:
+            found |= set(split(row.captions)) - BESIDES
     return found
 
 

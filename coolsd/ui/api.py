@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from time import perf_counter, sleep
+from threading import Event
+from time import perf_counter
 from typing import Any
 
 import gradio as gr
@@ -11,7 +12,7 @@ import gradio as gr
 from ..exports import data_uri, png
 from ..models.world import notice
 from ..settings import Settings, SettingsError, validate
-from .compare import PACE, POLL
+from .compare import PACE, wait_for_turn
 from .engine import DEFAULT_TARGET, Engine, Full, Loader
 from .lanes import Lane
 
@@ -97,8 +98,7 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
 def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
     with engine.turns.place() as ahead:
-        while ahead():
-            sleep(POLL)
+        for _ in wait_for_turn(ahead, Event()):
             yield {"tokens": 0, "of": 0}
         loading = loader.start(DEFAULT_TARGET)
         while not loading.done.wait(PACE):

@@ -12,11 +12,7 @@ from ..settings import CHOICES, INTEGERS, MAX_PROMPT, Settings, SettingsError, v
 from .engine import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
-CONTROLS = (
-    "prompt",
-    "target",
-    "reference",
-    "method",
+LISTENED = (  # to which only some methods listen
     "delta",
     "nu",
     "mu_auto",
@@ -30,6 +26,13 @@ CONTROLS = (
     "distance",
     "budget",
     "cap",
+)
+CONTROLS = (
+    "prompt",
+    "target",
+    "reference",
+    "method",
+    *LISTENED,
     "temperature",
     "top_k",
     "top_p",
@@ -39,21 +42,6 @@ CONTROLS = (
 FLAGS = {"mu_auto", "clamp"}
 WORDS = {"tree", *CHOICES}
 OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
-LISTENED = (
-    "delta",
-    "nu",
-    "mu_auto",
-    "mu",
-    "clamp",
-    "draft_length",
-    "tree",
-    "siblings",
-    "weight",
-    "neighbours",
-    "distance",
-    "budget",
-    "cap",
-)
 DEFAULTS: dict[str, Any] = {
     **{name: getattr(Settings(), name) for name in CONTROLS if hasattr(Settings(), name)},
     "prompt": EXAMPLES[0],

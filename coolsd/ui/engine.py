@@ -1,6 +1,6 @@
 """The page's one door to the engine: load, stream and the named methods, the pair that loads behind the page, and whose turn it is.
 
-Torch and the models are imported in the loading thread, so that the page is up before they are.
+The models are imported in the loading thread, so that the page is up before they are.
 """
 
 import logging

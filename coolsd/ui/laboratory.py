@@ -5,8 +5,8 @@ Needs no model and no queue of the model's: every handler is a few milliseconds 
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple
-from functools import wraps
 from typing import Any
 
 import gradio as gr
@@ -32,17 +32,18 @@ ROUND = {"shape": "annealed", "length": 5, "delta": 2.0, "nu": 0.7, "mu_auto": T
 # ---- from controls to what is shown
 
 
-def speaking(handler: Callable[..., Any]) -> Callable[..., Any]:
+@contextmanager
+def told() -> Iterator[None]:
     """Turn a refusal into a message that the person sees."""
+    try:
+        yield
+    except LaboratoryError as error:
+        raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
 
-    @wraps(handler)
-    def told(*values: Any) -> Any:
-        try:
-            return handler(*values)
-        except LaboratoryError as error:
-            raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
 
-    return told
+def speaking(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler, its refusals told to the person."""
+    return told()(handler)
 
 
 def read_rows(rows: Any) -> tuple[Tensor, Tensor]:
@@ -62,8 +63,9 @@ def look(rows: Any, *values: Any) -> tuple[dict[str, Any], str]:
     p, q = read_rows(rows)
     asked = laboratory.read_knobs(*knobs)
     token = TOKENS.index(laboratory.read_choice(code, TOKENS, "The code"))
-    picture = parts.codes(p, q, token, asked) if asked.choice == "lantern" else ""
-    return parts.describe(p, q, laboratory.one_token(p, q, asked), asked), picture
+    result = laboratory.one_token(p, q, asked)
+    picture = parts.codes(p, result, token, asked) if asked.choice == "lantern" else ""
+    return parts.describe(p, q, result, asked), picture
 
 
 def unroll(shape: Any, length: Any, delta: Any, nu: Any, mu_auto: Any, mu: Any, clamp: Any, first: Any, last: Any) -> tuple[str, str]:
@@ -109,12 +111,10 @@ def roll(rows: Any, choice: Any, omega: Any, before: Any) -> Iterator[tuple[str,
 
 def roll_live(*values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """`roll`, slowly enough to be watched, its refusals told to the person."""
-    try:
+    with told():
         for view in roll(*values):
             yield view
             time.sleep(PAUSE)
-    except LaboratoryError as error:
-        raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
 
 
 # ---- layout

@@ -152,10 +152,9 @@ def _parts(p: Tensor, result: OneToken) -> dict[str, Any]:
     return {"tokens": tokens, "scale": next((s for s in SCALES if highest <= 0.94 * s), 1.0)}
 
 
-def codes(p: Tensor, q: Tensor, token: int, knobs: Knobs) -> str:
+def codes(p: Tensor, result: OneToken, token: int, knobs: Knobs) -> str:
     """LANTERN's picture: where the codes lie, and from which neighbours a code borrows."""
     lent = laboratory.borrowed(p, token, knobs)
-    result = laboratory.one_token(p, q, knobs)
     spots = [(100 * x, 76 - 76 * y) for x, y in laboratory.CODEBOOK]
     x0, y0 = spots[token]
     lines, dots = [], []

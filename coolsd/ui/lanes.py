@@ -20,6 +20,7 @@ BADGES = {
     "recorded": "recorded",
 }
 ENDED = {"done", "recorded"}
+ENOUGH = 8  # rounds of each lane from which on a speedup is more than the luck of its first tokens
 
 
 @dataclass
@@ -136,11 +137,15 @@ def ar_seconds(lane: Lane, stats: Stats, token_seconds: float) -> float:
 
 
 def headline(lanes: list[Lane], statuses: list[Stats], token_seconds: float | None) -> dict[str, str]:
-    """The numbers people came for. Ratios of tokens per second and of tokens per call, so that they hold for unfinished lanes too."""
+    """The numbers people came for; of an unfinished run only once both lanes have come ENOUGH rounds far.
+
+    Ratios of tokens per second and of tokens per call, so that they hold for unfinished lanes too.
+    """
     (reference, relaxed), (ref_stats, rel_stats) = lanes, statuses
     plain = reference.method.schedule is None
     shown = {"subject": relaxed.title, "against": reference.title, "reference": "–", "calls": "", "ar": "–", "ar_how": "", "how": ""}
-    if not relaxed.rounds or not ref_stats.seconds:
+    settled = relaxed.state in ENDED or min(len(lane.rounds) for lane in lanes) >= ENOUGH
+    if not relaxed.rounds or not ref_stats.seconds or not settled:
         return shown
     when = {"recorded": "recorded", "done": "measured just now"}.get(relaxed.state, "so far")
     call_ratio = rel_stats.accept_length / ref_stats.accept_length

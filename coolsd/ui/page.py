@@ -9,6 +9,7 @@ import gradio as gr
 import plotly
 
 from .. import exports
+from ..models.targets import Offer
 from ..settings import CHOICES, TREES, SettingsError
 from . import api, claims, figures, laboratory, lanes, templates
 from .compare import View, compare, describe, snapshot
@@ -267,11 +268,14 @@ class Page:
         stop = self.stops.get(request.session_hash) or threading.Event()
         try:
             for view in compare(self.engine, self.loader, self.ask(values), stop):
-                if view.ended and self.stops.pop(request.session_hash, None) and stop.is_set() and view.tone == "good":
-                    view.status = "Stopped. Both pictures were complete already."
+                if view.ended:
+                    self.stops.pop(request.session_hash, None)
+                    if stop.is_set() and view.tone == "good":
+                        view.status = "Stopped. Both pictures were complete already."
                 yield self.changes(view)
         finally:
-            self.stops.pop(request.session_hash, None)
+            if self.stops.get(request.session_hash) is stop:  # and not that of a run begun since the last view
+                del self.stops[request.session_hash]
 
     def changes(self, view: View) -> dict[Any, Any]:
         """The components a view touches."""
@@ -318,15 +322,19 @@ class Page:
         """The target picker with all targets, each saying whether it runs here."""
         return gr.update(choices=choices(self.engine.offers()))
 
+    def chosen(self, target: Any) -> Offer | None:
+        """The target behind the picker's value; None where there is none."""
+        return self.engine.offer(target).get(target) if isinstance(target, str) else None
+
     def explain(self, target: Any) -> Any:
         """What the chosen target lacks here and how to get it, or what to know before it is used."""
-        offer = self.engine.offer(target).get(target) if isinstance(target, str) else None
+        offer = self.chosen(target)
         words = offered(offer) if offer else ""
         return gr.update(value=words, visible=bool(words))
 
     def suit(self, target: Any) -> list[Any]:
-        """The settings a target's authors sampled with; plain AR on the left where it has no drafter."""
-        offer = self.engine.offer(target).get(target) if isinstance(target, str) else None
+        """The settings a target's authors sampled with; plain AR in both lanes where it has no drafter."""
+        offer = self.chosen(target)
         if offer is None:
             return [gr.skip()] * len(SUITED)
         fitting = {name: DEFAULTS[name] for name in SUITED} | offer.settings

@@ -3,15 +3,13 @@ window.coolsdClaims = (element, props) => {
   const plot = element.querySelector(".plot");
   const draw = () => {
     if (!window.Plotly || !plot.clientWidth) return;
-    const dark = document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
-    const ink = dark ? "#e4e4e7" : "#27272a";
-    const gridcolor = dark ? "rgba(255,255,255,0.14)" : "rgba(0,0,0,0.10)";
+    const { ink, grid: gridcolor, ground } = coolsd.colours();
     const size = window.innerWidth >= 1800 ? 18 : 12;
     const { data, layout } = props.value;
     const themed = {
       ...layout,
       font: { color: ink, size, family: "system-ui, sans-serif" },
-      hoverlabel: { bgcolor: dark ? "#18181b" : "#ffffff", font: { color: ink } },
+      hoverlabel: { bgcolor: ground, font: { color: ink } },
       xaxis: { ...layout.xaxis, gridcolor },
       yaxis: { ...layout.yaxis, gridcolor },
     };

@@ -5,6 +5,7 @@ window.coolsd = (() => {
   const GRID = { light: "rgba(0,0,0,0.10)", dark: "rgba(255,255,255,0.14)" };
   const isDark = () => document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
   const theme = () => (isDark() ? "dark" : "light");
+  const colours = () => ({ ink: INK[theme()], grid: GRID[theme()], ground: isDark() ? "#18181b" : "#ffffff" });
 
   function setText(node, text) {
     if (node.textContent !== text) node.textContent = text;
@@ -122,8 +123,7 @@ window.coolsd = (() => {
   }
 
   function figure(value, shapes, width, height) {
-    const ink = INK[theme()];
-    const grid = GRID[theme()];
+    const { ink, grid, ground } = colours();
     const data = value.data.map((t) => ({ ...t }));
     const layout = { ...value.layout, xaxis: { ...value.layout.xaxis }, yaxis: { ...value.layout.yaxis, gridcolor: grid } };
     const size = window.innerWidth >= 1800 ? 18 : window.innerWidth < 600 ? 12 : 13;
@@ -131,7 +131,7 @@ window.coolsd = (() => {
     layout.xaxis.title = { ...layout.xaxis.title, font: { size } };
     layout.margin = { ...layout.margin, l: 2.4 * size, r: 2.8 * size, b: 2.7 * size };
     data.filter((t) => t.line).forEach((t) => { t.line = { ...t.line, width: size >= 18 ? 5 : 3 }; });
-    layout.hoverlabel = { bgcolor: isDark() ? "#18181b" : "#ffffff", font: { color: ink } };
+    layout.hoverlabel = { bgcolor: ground, font: { color: ink } };
     const end = (t) => t.y.filter((v) => v !== null).at(-1); // a lane just begun has not come to the last positions
     const lines = data.filter((t) => t.type === "scatter" && end(t) !== undefined);
     const labels = lines.map((t) => ({ text: t.meta, y: end(t), color: t.line.color }));
@@ -216,5 +216,5 @@ window.coolsd = (() => {
 
   const toggleTheme = () => document.body.classList.toggle("dark");
 
-  return { bind, chart, controls, link, copyLink, schedule, toggleTheme };
+  return { bind, chart, colours, controls, link, copyLink, schedule, toggleTheme };
 })();

@@ -1,0 +1,77 @@
+"""What an evaluation works with: the pair, the photos it is measured against, and where all that is slow is kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..models.pair import LoadedPair
+from ..models.tokenizer import to_uint8
+from ..training.data import Row
+from .features import Extract, features
+from .photos import Measured, measure
+from .samples import Job, Opener, Sample, collect, collection, fingerprint, open_pair
+
+
+@dataclass(frozen=True)
+class Study:
+    """Generated pictures lie in a folder named by the weights, photos' figures by the tokenizer's: new weights are measured anew.
+
+    Args:
+        images, photos, extract: left out where nothing is measured against photos. workers, opener: as for `collect`.
+    """
+
+    folder: Path
+    images: Path | None = None
+    photos: Sequence[Row] = ()
+    extract: Extract | None = None
+    target: str = "meadow"
+    workers: int | None = None
+    opener: Opener = open_pair
+
+    @cached_property
+    def weights(self) -> str:
+        """The target's fingerprint."""
+        return fingerprint(self.target)
+
+    @property
+    def own(self) -> Path:
+        """The folder of these weights."""
+        return self.folder / self.weights
+
+    @cached_property
+    def pair(self) -> LoadedPair:
+        """The pair, in the dtype of its pictures."""
+        return self.opener(self.target, collection(self.own, self.target, self.opener, self.weights)["dtype"])
+
+    def collect(self, jobs: Sequence[Job]) -> dict[str, list[Sample]]:
+        """The jobs' pictures by label, in the order of the jobs, so that rows of two labels belong together."""
+        samples = collect(jobs, self.own, self.target, self.workers, self.opener, self.weights)
+        found = {(s.label, s.prompt, s.seed): s for s in samples}
+        lanes: dict[str, list[Sample]] = {}
+        for job in jobs:
+            lanes.setdefault(job.label, []).append(found[job.label, job.prompt, job.seed])
+        return lanes
+
+    def measure(self, photos: Sequence[Row], reconstruct: bool = True) -> Measured:
+        """Figures of photos, as `photos.measure`."""
+        return measure(self.images, photos, self.pair.tokenizer, self.extract, self.folder, reconstruct)
+
+    def pixels(self, samples: Sequence[Sample]) -> Tensor:
+        """Pictures (N, 3, H, W) in [-1, 1]."""
+        tokenizer = self.pair.tokenizer
+        codes = (torch.tensor([s.tokens], device=tokenizer.codebook.device) for s in samples)
+        return torch.cat([tokenizer.decode(one).cpu() for one in codes])
+
+    def pictures(self, pixels: Tensor) -> list[Image.Image]:
+        """Pictures as the tokenizer shows them."""
+        rounding = self.pair.tokenizer.rounding
+        return [Image.fromarray(to_uint8(one.permute(1, 2, 0).float().numpy(), rounding)) for one in pixels]
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """Features (N, D) of pictures."""
+        return features(pixels, self.extract)

@@ -1,0 +1,61 @@
+"""The page under test: engines that are slow or held, views of a run, and the page served to a program or a browser."""
+
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from tiny import tiny_pair
+
+import coolsd
+from coolsd.ui import controls
+from coolsd.ui.compare import compare
+from coolsd.ui.engine import Engine, Loader
+from coolsd.ui.page import build, launch_options
+
+METHODS = coolsd.METHODS
+
+
+def slow_stream(delay, held=None):
+    """A stream whose rounds take a while; the few plain AR steps timed beforehand do not.
+
+    While `held` is set rounds take longer, and stand still from the fourth on.
+    """
+
+    def stream(*args, **settings):
+        timed = settings["max_tokens"] is not None
+        for event in coolsd.stream(*args, **settings):
+            time.sleep(0 if timed else delay)
+            while held and held.is_set() and not timed:
+                time.sleep(0.2)
+                if event.index < 3:
+                    break
+            yield event
+
+    return stream
+
+
+def engine(stream=coolsd.stream, load=None):
+    return Engine(load or (lambda name: tiny_pair()), stream, METHODS)
+
+
+def asked(**changes):
+    return controls.read({**controls.DEFAULTS, **changes}, METHODS)
+
+
+def views(made, **changes):
+    return list(compare(made, Loader(made.load), asked(**changes)))
+
+
+@contextmanager
+def served(made, recorded):
+    demo = build(made, recorded)
+    options = launch_options()
+    demo.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, **options)
+    try:
+        yield demo
+    finally:
+        demo.close()
+
+
+def session(name):
+    return SimpleNamespace(session_hash=name)

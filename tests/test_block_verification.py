@@ -1,0 +1,125 @@
+"""Block verification against its algorithm, walked in plain Python, with controls that must fail."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from tables import FAILS, PASSES, Toy, chi_square, drafted_rows, enumerate_round
+from torch import Tensor
+
+from coolsd.schedules import annealed, lossless, uniform
+from coolsd.verification import verify_block
+
+BLOCKS = {
+    "lossless": lossless(3),
+    "uniform": uniform(3, 1.5),
+    "annealed": annealed(3, 1.5),
+    "tight": uniform(3, 0.7),
+    "loose": uniform(3, 4.0),
+}
+
+
+def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float]:
+    """Joint law (completed by the target) and E[N] of block verification, walking all drafts through its steps in plain Python."""
+    length, vocabulary = len(schedule), len(p_row(()))
+    law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
+    expected = 0.0
+
+    def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
+        p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
+        if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
+            low, high = 1.0, omega
+            for _ in range(100):
+                middle = (low + high) / 2
+                low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
+            omega = low
+        return torch.minimum(q, omega * weight * p)
+
+    def completed(prefix: tuple[int, ...], mass: float) -> None:
+        if len(prefix) == length:
+            law[prefix] += mass
+            return
+        for x, probability in enumerate(p_row(prefix).tolist()):
+            completed((*prefix, x), mass * probability)
+
+    for path in product(range(vocabulary), repeat=length):
+        drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
+        weights, keeps = [1.0], []
+        for i, x in enumerate(path):
+            keeps.append(kept(path[:i], weights[-1]))
+            weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
+        stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
+        assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
+        larger = 1.0
+        for i in range(length, -1, -1):
+            here = larger * (stops[i - 1] if i else 1.0)
+            larger -= here
+            expected += drawn * here * i
+            if i == length:
+                law[path] += drawn * here
+                continue
+            excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
+            for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
+                completed((*path[:i], x), drawn * here * mass)
+    return law, expected
+
+
+BLOCK_TOY = Toy.make(3, seed=21)
+
+
+def block_rows(table: Tensor) -> Callable[[tuple[int, ...]], Tensor]:
+    return lambda prefix: table[(0, 0, *prefix)[-2:]]
+
+
+def play_blocks(schedule: Tensor, rounds: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Counts of the first three tokens (1, 27), the target completing each block; and per round N, Σ r_i, Σ cost."""
+    generator = torch.Generator().manual_seed(4)
+    draft = BLOCK_TOY.draft(torch.zeros(rounds, 2, dtype=torch.long), 3, generator)
+    p, q = BLOCK_TOY.rows(torch.zeros(rounds, 2, dtype=torch.long), draft)
+    seen, figures = [], []
+    for b in range(rounds):
+        verdict = verify_block(p[b].float(), q[b].float(), draft[b], schedule, generator)
+        tokens = [*draft[b, : verdict.accepted].tolist(), verdict.token]
+        while len(tokens) < 3:
+            tokens.append(int(torch.multinomial(block_rows(BLOCK_TOY.p)(tuple(tokens)), 1, generator=generator)))
+        seen.append(tokens[0] * 9 + tokens[1] * 3 + tokens[2])
+        figures.append((verdict.accepted, float(verdict.accept_prob.sum()), float(verdict.cost.sum())))
+    columns = torch.tensor(figures, dtype=torch.float64).unbind(1)
+    return torch.bincount(torch.tensor(seen), minlength=27)[None], dict(zip(("accepted", "weight", "cost"), columns, strict=True))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_follows_its_law_and_acceptance(name):
+    schedule, rounds = BLOCKS[name], 1800
+    law, expected = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
+    exact = enumerate_round(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), schedule.tolist())
+    if bool((schedule <= 1).all()):
+        assert max(abs(law[x] - exact.target[x]) for x in law) < 1e-12
+    assert expected >= exact.accepted - 1e-9
+    observed, figures = play_blocks(schedule, rounds)
+    error = {name: 5 * float(values.std()) / rounds**0.5 for name, values in figures.items()}
+    assert chi_square(observed, torch.tensor(list(law.values()))[None]) > PASSES
+    assert abs(float(figures["accepted"].mean()) - expected) <= error["accepted"]
+    assert abs(float(figures["weight"].mean()) - expected) <= error["weight"]
+    variation = 0.5 * sum(abs(law[x] - exact.target[x]) for x in law)
+    assert variation <= float(figures["cost"].mean()) + error["cost"] + 1e-9
+    if name in ("uniform", "loose"):
+        assert chi_square(observed, torch.tensor(list(exact.target.values()))[None]) < FAILS
+
+
+def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):
+    law, _ = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), [1.0] * 3)
+    monkeypatch.setattr("coolsd.verification._block_accepted", lambda block, uniform: int((uniform < block.stop).int().cumprod(0).sum()))
+    assert chi_square(play_blocks(lossless(3), 1800)[0], torch.tensor(list(law.values()))[None]) < FAILS
+
+
+def test_block_marks_what_the_lossless_block_would_not_have_accepted():
+    marks = {1.0: 0, 3.0: 0}
+    for omega in marks:
+        for seed in range(60):
+            verdict = verify_block(*drafted_rows(seed=seed), uniform(3, omega), torch.Generator().manual_seed(seed))
+            assert len(verdict.relaxed) == verdict.accepted
+            marks[omega] += int(verdict.relaxed.sum())
+    assert marks[1.0] == 0
+    assert marks[3.0] > 10
