@@ -167,7 +167,7 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
             else:
                 verdict = verify(p, draft, generator)
                 path = [0, *(node + 1 for node in verdict.path)]
-                drafted = getattr(verdict, "drafted", None) or draft.tokens.tolist()
+                drafted = verdict.drafted or draft.tokens.tolist()
                 tokens = [*(drafted[node] for node in verdict.path), verdict.token]
                 observed = feed.new_tensor(tokens)
             laps.lap("verify")

@@ -1,4 +1,4 @@
-"""Trees of drafts: shapes, masks, paths, and the verification of one round.
+"""Trees of drafts: shapes, and the verification of one round.
 
 A tree is a tuple of parents: entry i is the node that drafted node i continues, -1 the last committed token (the root). Nodes come in
 breadth-first order, siblings together and in the order they were drawn. Where rows include the root, it is row 0 and node i is row i + 1.
@@ -70,11 +70,6 @@ def shape(tree: str | Sequence[Sequence[int]]) -> Parents:
     return from_counts(NAMED[tree])
 
 
-def chain(length: int) -> Parents:
-    """A tree of one branch."""
-    return tuple(range(-1, length - 1))
-
-
 def best_subtree(confidence: Tensor, parents: Parents, count: int) -> tuple[Tensor, Parents]:
     """The `count` most confident nodes of a larger tree (EAGLE-2's dynamic tree, arXiv 2406.16858).
 
@@ -112,29 +107,6 @@ def depths(parents: Parents) -> list[int]:
     return depth
 
 
-def mask(parents: Parents) -> Tensor:
-    """Which rows a row attends to: itself, its ancestors and the root. (N+1, N+1) bool."""
-    seen = torch.eye(len(parents) + 1, dtype=torch.bool)
-    for node, parent in enumerate(parents):
-        seen[node + 1] |= seen[parent + 1]
-    return seen
-
-
-def branches(parents: Parents) -> Tensor:
-    """Rows from the root to each leaf, leaves from first to last branch, padded with -1: (leaves, depth + 1) int64."""
-    below, found = children(parents), []
-
-    def descend(path: list[int]) -> None:
-        for node in below[path[-1]]:
-            descend([*path, node + 1])
-        if not below[path[-1]]:
-            found.append(path)
-
-    descend([0])
-    longest = max(map(len, found))
-    return torch.tensor([path + [-1] * (longest - len(path)) for path in found])
-
-
 # ---- verification
 
 
@@ -148,6 +120,7 @@ class TreeVerdict:
     accept_prob: Tensor  # (examined,) probability that some sibling is accepted, given the siblings
     cost: Tensor  # (examined,) total variation spent, given the siblings; 0 when lossless
     relaxed: Tensor  # (accepted,) bool: the lossless rule would have rejected with the same uniform number
+    drafted: tuple[int, ...] | None = None  # as in verification.Verdict
 
     @property
     def accepted(self) -> int:

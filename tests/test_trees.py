@@ -11,6 +11,8 @@ from tables import FAILS, PASSES, Toy, chi_square, enumerate_round, random_rows,
 from torch import Tensor
 
 from coolsd import trees
+from coolsd.models.layers import ancestors, depths
+from coolsd.models.protocols import chain
 from coolsd.sampling import draw, draw_distinct
 from coolsd.schedules import annealed, lossless, uniform
 from coolsd.verification import Diverse, Lantern, Lossless, Relaxed, verify
@@ -19,7 +21,7 @@ VOCABULARY, HORIZON = 5, 3
 TOY = Toy.make(VOCABULARY, seed=31)
 PAIR = trees.from_paths([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 WIDE = trees.from_paths([[0], [1], [2], [1, 0], [1, 1]])
-SHAPES = {"chain": trees.chain(3), "pair": PAIR, "wide": WIDE, "root": trees.from_paths([[0], [1], [2], [3]])}
+SHAPES = {"chain": chain(3), "pair": PAIR, "wide": WIDE, "root": trees.from_paths([[0], [1], [2], [3]])}
 
 
 def p_row(prefix: tuple[int, ...]) -> Tensor:
@@ -37,17 +39,33 @@ def q_row(prefix: tuple[int, ...]) -> Tensor:
 def test_named_trees_match_the_reference(name):
     reference = torch.load(Path(__file__).parent / "data" / "trees.pt", weights_only=True)[name]
     parents = trees.shape(name)
-    assert torch.equal(trees.mask(parents), reference["mask"])
-    assert trees.depths(parents) == reference["depths"].tolist()
-    assert torch.equal(trees.branches(parents), reference["paths"])
+    rooted = (-1, *(parent + 1 for parent in parents))  # as a target's pass sees it
+    assert torch.equal(ancestors(rooted), reference["mask"])
+    assert trees.depths(parents) == list(depths(rooted)) == reference["depths"].tolist()
+    assert torch.equal(branches(parents), reference["paths"])
+
+
+def branches(parents: trees.Parents) -> Tensor:
+    """Rows from the root to each leaf, leaves from first to last branch, padded with -1: (leaves, depth + 1) int64."""
+    below, found = trees.children(parents), []
+
+    def descend(path: list[int]) -> None:
+        for node in below[path[-1]]:
+            descend([*path, node + 1])
+        if not below[path[-1]]:
+            found.append(path)
+
+    descend([0])
+    longest = max(map(len, found))
+    return torch.tensor([path + [-1] * (longest - len(path)) for path in found])
 
 
 def test_paths_and_counts_give_the_same_tree():
     assert PAIR == (-1, -1, 0, 0, 1, 2)
     assert trees.from_counts("2 / 2 1 / 1") == PAIR
     assert trees.shape([[0, 0], [1], [0], [1, 0], [0, 1], [0, 0, 0]]) == PAIR
-    assert trees.chain(5) == trees.shape("chain")
-    assert trees.chain(0) == ()
+    assert chain(5) == trees.shape("chain")
+    assert chain(0) == ()
     assert trees.children(PAIR) == [[0, 1], [2, 3], [4], [5], [], [], []]
 
 
@@ -278,7 +296,7 @@ def test_one_salvaged_node_gains_what_it_costs_and_siblings_cost_more():
 @pytest.mark.parametrize("salvage", [True, False])
 def test_a_chain_has_the_law_of_the_chain_rule(salvage):
     schedule = annealed(3, 1.8, clamp=True).tolist()
-    law, exact = enumerate_tree(trees.chain(3), schedule, salvage), enumerate_round(p_row, q_row, schedule)
+    law, exact = enumerate_tree(chain(3), schedule, salvage), enumerate_round(p_row, q_row, schedule)
     assert law.accepted == pytest.approx(exact.accepted, abs=1e-9)
     assert law.cost == pytest.approx(exact.bias, abs=1e-9)
     assert max(abs(law.emitted[x] - exact.law[x]) for x in exact.law) < 1e-9
@@ -292,10 +310,10 @@ NEIGHBOURS = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 4], [0, 1, 2]
 )
 def test_a_chain_with_the_rule_at_every_sibling_is_the_chain_verification(rule):
     for seed in range(60):
-        q, tokens, p = drafted(trees.chain(3), torch.Generator().manual_seed(seed))
+        q, tokens, p = drafted(chain(3), torch.Generator().manual_seed(seed))
         p = p.double() / p.double().sum(-1, keepdim=True)
         rows = torch.stack(q).double() / torch.stack(q).double().sum(-1, keepdim=True)
-        tree = trees.verify_tree(p, rows, tokens, trees.chain(3), rule, torch.Generator().manual_seed(seed), salvage=False)
+        tree = trees.verify_tree(p, rows, tokens, chain(3), rule, torch.Generator().manual_seed(seed), salvage=False)
         one = verify(p, rows, tokens, rule, torch.Generator().manual_seed(seed))
         assert (tree.accepted, tree.token, tree.kind) == (one.accepted, one.token, one.kind)
         torch.testing.assert_close(tree.accept_prob, one.accept_prob)
