@@ -90,7 +90,7 @@ def target(args: argparse.Namespace) -> None:
     from ..models.text import TextTable
     from .export import export_target
     from .loop import place
-    from .target import TargetRecipe, Trainee, grown, train_target
+    from .target import TargetRecipe, Trainee, continued, grown, train_target
     from .tokens import Photos, TokenData
 
     recipe, here = _recipe(TargetRecipe(), args), place()
@@ -102,8 +102,11 @@ def target(args: argparse.Namespace) -> None:
     here.wait()
     text = TextTable.load(args.pair, args.caption_tokens)
     config = LlamaGenConfig(args.dim, args.layers, args.heads, args.ffn, len(codebook), text.table.shape[1], args.caption_tokens, args.grid)
-    fresh = not args.checkpoint.exists()
-    trainee = grown(args.grow, config, codebook) if args.grow and fresh else Trainee(config, codebook)
+    trainee = Trainee(config, codebook)
+    if not args.checkpoint.exists() and args.grow:
+        trainee = grown(args.grow, config, codebook)
+    elif not args.checkpoint.exists() and args.start:
+        trainee = continued(args.start, config, codebook)
     data = [TokenData(Photos(args.tokens, args.csv, split), text) for split in ("train", "valid")]
     train_target(trainee, *data, recipe, args.checkpoint, not args.eager, here)
     if here.rank == 0:
@@ -222,7 +225,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     )
     for name, value in {"dim": 384, "layers": 12, "heads": 6, "ffn": 1024, "caption-tokens": 24, "grid": 16}.items():
         third.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
-    third.add_argument("--grow", type=Path, help="checkpoint of a shallower target to start from")
+    begin = third.add_mutually_exclusive_group()
+    begin.add_argument("--grow", type=Path, help="checkpoint of a shallower target to start from")
+    begin.add_argument("--start", type=Path, help="folder of a pair whose target to start from, of the same sizes")
     third.add_argument("--eager", action="store_true", help="without torch.compile")
     fourth = steps.add_parser("drafter", help="an EAGLE-1 drafter for any target")
     _add_drafter(fourth)

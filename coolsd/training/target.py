@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..models.llamagen import LlamaGen, LlamaGenConfig
@@ -136,6 +138,22 @@ def validation_loss(trainee: Trainee, data: TokenData, rope: Tensor, pictures: i
             losses.append(trainee(next(batches).to(rope.device), rope).item())
     trainee.train()
     return sum(losses) / len(losses)
+
+
+def continued(folder: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
+    """A trainee with the weights of a finished target, to train on: what its codes share begins anew at nothing.
+
+    Raises:
+        ValueError: the folder holds no target of these sizes.
+    """
+    trainee = Trainee(config, codebook)
+    nn.init.zeros_(trainee.embed_map)
+    path = folder / "target.safetensors"
+    try:
+        trainee.model.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{path} is no target of these sizes: {str(error).splitlines()[0]}") from error
+    return trainee
 
 
 def train_target(
