@@ -31,7 +31,7 @@ WEIGHTS = resampled(40, REPLICATES)
 
 
 def one(prompt: int, **figures) -> Sample:
-    base = {"label": "x", "prompt": str(prompt), "seed": 0, "tokens": [1] * 8, "seconds": 1.0, "target_calls": 4, "accept_length": 2.0}
+    base = {"label": "x", "prompt": str(prompt), "seed": 0, "tokens": [1] * 8, "target_calls": 4, "accept_length": 2.0}
     return Sample(**base | {"bias_spent": 0.0, "log_prob": -1.0} | figures)
 
 

@@ -165,3 +165,16 @@ def test_log_prob_is_what_the_tokens_cost_one_by_one(monkeypatch, scale):
         monkeypatch.setattr(samples, "CHUNK", chunk)
         assert log_prob(pair, "a red rose", tokens, scale) == pytest.approx(expected, abs=1e-4)
     assert math.isfinite(expected)
+
+
+def test_batches_hold_one_label_and_take_turns():
+    given = [Job(label, "ar", (), "a", seed) for seed in range(5) for label in "xy"]
+    found = samples.batches(given, 2)
+    assert [[(job.label, job.seed) for job in batch] for batch in found] == [
+        [("x", 0), ("x", 1)],
+        [("y", 0), ("y", 1)],
+        [("x", 2), ("x", 3)],
+        [("y", 2), ("y", 3)],
+        [("x", 4)],
+        [("y", 4)],
+    ]

@@ -73,7 +73,6 @@ def point(samples: Sequence[Sample], reference: Sequence[Sample], weights: Tenso
         "bias": sums([s.bias_spent for s in samples]) / tokens,
         "log_prob_difference": moved,
         "log_prob_distance": moved.abs(),
-        "seconds": sums([s.seconds for s in samples]) / weights.sum(1),
     }
 
 

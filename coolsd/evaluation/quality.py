@@ -50,7 +50,6 @@ def lane_figures(samples: Sequence[Sample], found: Tensor, photos: Tensor) -> di
         "accept_length": asdict(mean_estimate(torch.tensor([s.accept_length for s in samples]))),
         "bias_per_token": sum(s.bias_spent for s in samples) / tokens,
         "target_calls": sum(s.target_calls for s in samples) / len(samples),
-        "seconds": sum(s.seconds for s in samples) / len(samples),
     }
 
 

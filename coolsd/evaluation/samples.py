@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,7 +28,10 @@ from .. import METHODS, Settings, load, statistics, stream, validate
 from ..models.catalog import best_device
 from ..models.families import ASSETS
 from ..models.protocols import Pair, chain
+from ..models.together import Together, crowded
+from ..trace import Round
 
+LANES = 16  # pictures that a worker decodes at once
 CHUNK = 64  # tokens a scoring pass: what the targets' caches have room for behind the last cell
 Opener = Callable[[str, str | None], Pair]  # target, dtype
 
@@ -45,13 +49,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Sample:
-    """A decoded picture. seconds: of its rounds, other workers running beside it. log_prob: see `log_prob`."""
+    """A decoded picture. log_prob: see `log_prob`."""
 
     label: str
     prompt: str
     seed: int
     tokens: list[int]
-    seconds: float
     target_calls: int
     accept_length: float
     bias_spent: float  # Σ over the picture, so that ÷ tokens is the bias a token
@@ -82,13 +85,21 @@ def _score(logits: Tensor, tokens: Tensor) -> float:
     return logits.float().log_softmax(-1).gather(-1, tokens[:, None]).sum().item()
 
 
-def sample(pair: Pair, job: Job) -> Sample:
-    """Decode and score one picture."""
-    settings = _settings(job)
-    rounds = list(stream(pair, **settings.to_dict()))
+def sample(pair: Pair, jobs: Sequence[Job]) -> list[Sample]:
+    """Decode pictures, several at once where the pair has a crew (`crowded`), and score them."""
+    rooms = getattr(pair, "rooms", None)
+    decoded = (rooms.map if isinstance(rooms, Together) else map)(partial(_decode, pair), jobs)
+    return [_scored(pair, job, rounds) for job, rounds in zip(jobs, decoded, strict=True)]
+
+
+def _decode(pair: Pair, job: Job) -> list[Round]:
+    return list(stream(pair, **_settings(job).to_dict()))
+
+
+def _scored(pair: Pair, job: Job, rounds: list[Round]) -> Sample:
     tokens, stats = [t for r in rounds for t in r.tokens], statistics(rounds)
-    score = log_prob(pair, settings.prompt, tokens, settings.cfg_scale)
-    return Sample(job.label, job.prompt, job.seed, tokens, stats.seconds, stats.target_calls, stats.accept_length, stats.bias_spent, score)
+    score = log_prob(pair, job.prompt, tokens, _settings(job).cfg_scale)
+    return Sample(job.label, job.prompt, job.seed, tokens, stats.target_calls, stats.accept_length, stats.bias_spent, score)
 
 
 def fingerprint(target: str = "meadow") -> str:
@@ -175,11 +186,20 @@ _worker: dict[str, Pair] = {}
 def _start(opener: Opener, target: str, dtype: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     torch.set_num_threads(1)
-    _worker["pair"] = opener(target, dtype)
+    _worker["pair"] = crowded(opener(target, dtype), LANES)
 
 
-def _work(job: Job) -> Sample:
-    return sample(_worker["pair"], job)
+def _work(jobs: Sequence[Job]) -> list[Sample]:
+    return sample(_worker["pair"], jobs)
+
+
+def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """At most `size` jobs of one label each, the labels taking turns: pictures that draft alike are decoded at once."""
+    labels: dict[str, list[Job]] = {}
+    for job in jobs:
+        labels.setdefault(job.label, []).append(job)
+    parts = ([found[i : i + size] for i in range(0, len(found), size)] for found in labels.values())
+    return [part for turn in zip_longest(*parts) for part in turn if part]
 
 
 def open_pair(target: str, dtype: str | None) -> Pair:
@@ -195,13 +215,14 @@ def progress(done: int, total: int, began: float, what: str = "pictures") -> Non
     print(f"\r{done}/{total} {what}, {pace:.2f} s each, {rest} left   ", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, workers: int) -> Iterator[Sample]:
+def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, workers: int) -> Iterator[list[Sample]]:
     """Samples as they are finished. One worker decodes in this process, with its threads."""
+    size = min(LANES, -(-len(jobs) // workers))
     if workers == 1:
-        yield from map(partial(sample, opener(target, dtype)), jobs)
+        yield from map(partial(sample, crowded(opener(target, dtype), size)), batches(jobs, size))
         return
     with multiprocessing.get_context("spawn").Pool(workers, _start, (opener, target, dtype)) as pool:
-        yield from pool.imap_unordered(_work, jobs)
+        yield from pool.imap_unordered(_work, batches(jobs, size))
 
 
 def collect(
@@ -214,7 +235,7 @@ def collect(
 ) -> Iterator[Sample]:
     """The jobs' pictures: those stored in `folder` first, then the missing ones, each appended as soon as it is decoded.
 
-    A kill loses at most the picture each worker was at. Progress and time left go to standard error.
+    A kill loses at most the LANES pictures that each worker was at. Progress and time left go to standard error.
 
     Args:
         workers: processes of one thread each; None: one a core, or one where there is a GPU.
@@ -249,7 +270,8 @@ def collect(
     began = perf_counter()
     with ExitStack() as stack:
         files = {}
-        for done, one in enumerate(_decoded(missing, opener, target, dtype, min(workers, len(missing))), 1):
+        decoded = (one for batch in _decoded(missing, opener, target, dtype, min(workers, len(missing))) for one in batch)
+        for done, one in enumerate(decoded, 1):
             if one.label not in files:
                 files[one.label] = stack.enter_context(label_path(folder, one.label).open("a", encoding="utf-8"))
                 if not files[one.label].tell():

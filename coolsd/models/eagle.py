@@ -21,6 +21,8 @@ from .llamagen import ROPE_SLACK
 from .protocols import Draft, Dynamic, Shape, ToProbs, chain
 from .target import SLACK, mixed
 
+OBSERVED = 8  # entries by which an observation grows where shapes are static
+
 
 @dataclass(frozen=True)
 class EagleConfig:
@@ -141,8 +143,11 @@ class EagleDrafter:
         """Take in committed features (B, T, D); condition positions in front pair with the embedding of code 0."""
         start, count = self.cache.committed, hidden.shape[1]
         if self.room and start:
-            inputs = (hidden, tokens, tree_tensors(chain(count), hidden.device)[1])
-            (self.feature,) = self._run(self._observed, ("observe",), count, *inputs)
+            # Rounds that accept more or less make the same pass: entries too many are overwritten in the next one.
+            width = -(-count // OBSERVED) * OBSERVED
+            padded = F.pad(hidden, (0, 0, 0, width - count)), F.pad(tokens.to(hidden.device), (0, width - count))
+            seen = tree_tensors(chain(width), hidden.device)[1]
+            (self.feature,) = self._run(self._observed, ("observe",), width, *padded, seen, count - 1)
         else:
             entries = F.pad(tokens.to(hidden.device), (count - len(tokens), 0))
             mask = None if start == 0 or count == 1 else F.pad(ancestors(chain(count)), (start, 0), value=True).to(hidden.device)
@@ -150,13 +155,13 @@ class EagleDrafter:
             self.feature = output[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
 
-    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, seen: Tensor) -> tuple[Tensor]:
+    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, seen: Tensor, last: Tensor) -> tuple[Tensor]:
         count = len(tokens)
         rope = self.rope.index_select(0, front.start + torch.arange(count, device=tokens.device))
         output = self.model(hidden, tokens[None], rope, front.mask(seen), self.cache, front.slots(0, count))
-        return (output[:, -1:].contiguous(),)
+        return (output.index_select(1, last[None]),)
 
-    def _run(self, fn: Callable[..., tuple], key: tuple, ahead: int, *inputs: Tensor) -> tuple:
+    def _run(self, fn: Callable[..., tuple], key: tuple, ahead: int, *inputs: Tensor | int) -> tuple:
         """fn(front, *inputs), where shapes are static through the room's recordings; `ahead` entries at most behind the committed ones.
 
         Args:

@@ -70,9 +70,9 @@ class Graphs:
         if first or self.record is None:
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
-            return fn(*_tensors(inputs, device))
+            return fn(*tensors(inputs, device))
         if recorded is None:
-            copies = [x.clone() for x in _tensors(inputs, device)]
+            copies = [x.clone() for x in tensors(inputs, device)]
             try:
                 recorded = self._known[key] = _Recorded(copies, *self.record(fn, copies))
             except torch.OutOfMemoryError:
@@ -80,7 +80,7 @@ class Graphs:
             except RuntimeError as error:
                 log.warning("CUDA graphs are off, decoding is slower: %s", str(error).splitlines()[0])
                 self.record = None
-                return fn(*_tensors(inputs, device))
+                return fn(*tensors(inputs, device))
         for place, value in zip(recorded.inputs, inputs, strict=True):
             if isinstance(value, Tensor):
                 place.copy_(value)
@@ -90,7 +90,7 @@ class Graphs:
         return recorded.outputs
 
 
-def _tensors(inputs: tuple[Tensor | int, ...], device: torch.device) -> list[Tensor]:
+def tensors(inputs: tuple[Tensor | int, ...], device: torch.device) -> list[Tensor]:
     return [x if isinstance(x, Tensor) else torch.full((), x, dtype=torch.long, device=device) for x in inputs]
 
 

@@ -116,14 +116,19 @@ class KVCache:
 
     def __init__(self, layers: int, rows: int, heads: int, length: int, head_dim: int, like: Tensor):
         dtype = torch.float32 if like.device.type == "cpu" else like.dtype
-        self.keys = like.new_zeros(layers, rows, heads, length, head_dim, dtype=dtype)
-        self.values = torch.zeros_like(self.keys)
-        self._layers = list(zip(self.keys, self.values, strict=True))
+        keys = like.new_zeros(layers, rows, heads, length, head_dim, dtype=dtype)
+        self.place(keys, torch.zeros_like(keys))
+        self.block, self.least = BLOCK, 0
         self.committed = 0
 
+    def place(self, keys: Tensor, values: Tensor) -> None:
+        """Work in these tensors from now on, of the same shape."""
+        self.keys, self.values = keys, values
+        self._layers = list(zip(keys.unbind(), values.unbind(), strict=True))
+
     def span(self, live: int) -> int:
-        """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks."""
-        return min(-(-live // BLOCK) * BLOCK, self.keys.shape[3])
+        """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks, `least` entries at least."""
+        return min(-(-max(live, self.least) // self.block) * self.block, self.keys.shape[3])
 
     def write(self, layer: int, start: int | Slots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim), or those of a span."""
