@@ -307,6 +307,12 @@ def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch
     assert (seen["pictures"], seen["settings"]["top_k"]) == (7, 9)
     assert "--pictures 7" in json.loads((tmp_path / "out" / "quality.json").read_text())["command"]
     assert "fine" in capsys.readouterr().out
+    monkeypatch.setattr(sweep, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})
+    assert cli.main(["eval", "sweep", *where, "--cfg-scale", "2", "3.5", "--quick", "--top-k", "9"]) == 0
+    swept = json.loads((tmp_path / "kept" / "quick" / "sweep.json").read_text())
+    assert swept["grid"] == {"cfg_scale": [2.0, 3.5], "top_k": [9], "temperature": [0.9]}
+    assert "--cfg-scale 2 3.5 --top-k 9" in swept["command"]
+    monkeypatch.undo()
     assert cli.main(["eval", "sweep", *where, "--pictures", "3"]) == 2
     assert "no standard error" in capsys.readouterr().err
     (album / "captions.csv").write_text("file,label\n")

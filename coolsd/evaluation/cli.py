@@ -20,6 +20,9 @@ def _command(args: argparse.Namespace) -> str:
     """What was typed, without where things lie on this machine."""
     words = ["python -m coolsd eval", args.what, "--images PHOTOS --csv captions.csv"]
     words += [f"--{name} {shlex.quote(str(getattr(args, name)))}" for name in ("pictures", "seeds") if getattr(args, name, None)]
+    for name in ("cfg_scale", "top_k", "temperature"):  # lists in a sweep
+        if isinstance(values := getattr(args, name, None), list):
+            words.append(f"--{name.replace('_', '-')} {' '.join(f'{value:g}' for value in values)}")
     return " ".join([*words, *(["--quick"] if args.quick else [])])
 
 
@@ -92,7 +95,8 @@ def sweep(args: argparse.Namespace) -> None:
     from .sweep import DRAFT_LENGTHS, GRID, evaluate
 
     study = _study(args)
-    grid = {name: values[:1] for name, values in GRID.items()} | {"cfg_scale": GRID["cfg_scale"][1:3]} if args.quick else GRID
+    base = {name: values[:1] for name, values in GRID.items()} | {"cfg_scale": GRID["cfg_scale"][1:3]} if args.quick else GRID
+    grid = {name: tuple(getattr(args, name) or values) for name, values in base.items()}
     lengths = (2, 5) if args.quick else DRAFT_LENGTHS
     args.pictures = args.pictures or (4 if args.quick else 48)
     kinds = (QUICK if args.quick else Size()).a_kind
@@ -120,6 +124,7 @@ def claims(args: argparse.Namespace) -> None:
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """The evaluations."""
     from .prompts import DEFAULTS
+    from .sweep import GRID
 
     whats = parser.add_subparsers(dest="what", required=True)
     for run, words in (
@@ -144,7 +149,11 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {4 if run is meadow else 2})")
         else:
             command.add_argument("--pictures", type=int, help=f"of each method or setting (default {500 if run is quality else 48})")
-        if run is not sweep:
+        if run is sweep:
+            for name, values in GRID.items():
+                shown = ", ".join(f"{value:g}" for value in values)
+                command.add_argument(f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {shown})")
+        else:
             for name, value in DEFAULTS.items():
                 command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
         if run in (quality, claims):
