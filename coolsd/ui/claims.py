@@ -100,7 +100,7 @@ def draw(path: Path = STORED) -> None:
         gr.HTML(f"<p>{escape(provenance(result))}</p>", elem_classes="claims-note")
         drawn = figures(result)
         for pair in (drawn[i : i + 2] for i in range(0, len(drawn), 2)):
-            with gr.Row():
+            with gr.Row(elem_classes="claims-row"):
                 for figure in pair:
                     _plot(figure)
         gr.HTML(words(result), elem_classes="claims-words")
