@@ -152,7 +152,7 @@ class LanternKnobs:
     def __init__(self, borrower: bool = False):
         first, small = Knobs(), {"min_width": 110}
         with gr.Row(visible=False, elem_classes="lab-knobs") as row:
-            k = gr.Slider(1, len(TOKENS) - 2, first.k, step=1, label="k nearest", buttons=[], min_width=140)
+            k = gr.Slider(1, len(TOKENS) - 2, first.k, step=1, label="k", buttons=[], **small)
             budget = gr.Slider(0, 1, first.budget, step=0.01, label="budget", buttons=[], **small)
             cap = gr.Slider(*CAPS, first.cap, step=0.1, label="λ cap", buttons=[], visible=False, **small)
             self.code = gr.Dropdown(list(TOKENS), value=BORROWER, label="borrower", visible=borrower, **small)
