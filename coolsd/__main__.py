@@ -159,11 +159,11 @@ def record_command(args: argparse.Namespace) -> None:
 
 def bench_command(args: argparse.Namespace) -> None:
     """Time the methods in turns; a table, and JSON on request."""
-    from .evaluation import bench
+    from .evaluation import bench, tuned
 
     common = chosen_settings(args)
     validate(METHODS, prompt="x", **common)
-    check_files(args.json)
+    check_files(args.json, args.tuned)
     if args.seeds < 1:
         raise ValueError(f"{args.seeds} seeds measure nothing. Give --seeds 1 or more.")
     if args.tune:
@@ -174,7 +174,11 @@ def bench_command(args: argparse.Namespace) -> None:
         return
     pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
-    lanes = bench.TREE_COST if args.tree_cost else [lane for lane in bench.LANES if not args.methods or lane.method in args.methods]
+    methods = args.methods or list(METHODS)
+    found: dict[bench.Lane, str] = {}
+    if not args.tree_cost:
+        found = tuned.lanes(args.tuned or tuned.STORE, tuned.place(pair, args.target, args.files, common), methods)
+    lanes = bench.TREE_COST if args.tree_cost else [*(lane for lane in bench.LANES if lane.method in methods), *found]
     results: dict[bench.Lane, list] = {}
     for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
         results.setdefault(lane, []).append(stats)
@@ -185,6 +189,11 @@ def bench_command(args: argparse.Namespace) -> None:
     if args.tree_cost:
         report["tree_cost"] = bench.tree_cost(*results.values())
         print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
+    elif found:
+        report["tuned"] = {lane.label: source for lane, source in found.items()}
+        print("\n".join(f"{label}: {source}" for label, source in report["tuned"].items()))
+    else:
+        print("no tuned draft shapes for this pair, machine and settings yet: the same command with --tune finds and keeps them")
     if args.json:
         args.json.write_text(json.dumps(report, indent=1))
 
@@ -202,22 +211,26 @@ def floor_command(args: argparse.Namespace) -> None:
 
 
 def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
-    """Time draft shapes of each method and name the fastest; JSON on request."""
-    from .evaluation import bench, tune
+    """Time draft shapes of each method, name the fastest and keep them for `bench`; JSON on request."""
+    from .evaluation import bench, tune, tuned
 
     methods = args.methods or TUNED
     tune.check(methods, common)
     pair = chosen_pair(args)
-    rows, found = [], {}
+    found = []
     for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
         if isinstance(result, tune.Tuned):
-            rows, found[label] = rows + result.rows, result.to_dict()
+            found.append(result)
             print(tune.summary(result))
         else:
             print(f"{label}: {result.seconds:.2f} s", file=sys.stderr)
+    path = args.tuned or tuned.STORE
+    tuned.store(path, tuned.place(pair, args.target, args.files, common), found, common)
+    print(f"kept in {path}: `bench` with these settings lists them now")
     if args.json:
+        rows = [row for result in found for row in result.rows]
         report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
-        args.json.write_text(json.dumps(report | {"tuned": found}, indent=1))
+        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in found}}, indent=1))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -243,8 +256,9 @@ def build_parser() -> argparse.ArgumentParser:
     many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
     only = many.add_mutually_exclusive_group()
     only.add_argument(
-        "--tune", action="store_true", help="find the fastest draft shape of each method (of --methods; else eagle1 and coolsd)"
+        "--tune", action="store_true", help="find and keep the fastest draft shape of each method (of --methods; else eagle1 and coolsd)"
     )
+    many.add_argument("--tuned", type=Path, metavar="FILE", help="where these shapes are kept (default ~/.cache/coolsd/tuned.json)")
     only.add_argument(
         "--random-weights", metavar="NAME", help="passes of llamagen-256, llamagen-512 or lumina-768 against memory bandwidth"
     )

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,8 +39,10 @@ SHAPES = {"annealed": "Annealed", "uniform": "Uniform", "reversed": "Reversed"} 
 CLAIMED = 0.4  # the paper's claim about annealing assumes TV(p, q) <= 2/5 at every prefix
 REJECT_BELOW = 1e-5  # a correct sampler is called biased in one run of 100 000
 
-HONEST = {"lossless": "Lossless", "relaxed": "Relaxed", "lantern": "LANTERN"}
+HONEST = {"lossless": "Lossless", "relaxed": "Relaxed", "lantern": "LANTERN", "lantern++": "LANTERN++"}
 CHOICES = {**HONEST, **{name: mistake.title for name, mistake in MISTAKES.items()}}
+LANTERNS = {"lantern", "lantern++"}
+CAPS = (1.1, 10.0)  # least and most λ of LANTERN++
 USES_OMEGA = {"relaxed", *(name for name, mistake in MISTAKES.items() if mistake.below_one)}
 
 
@@ -49,13 +52,29 @@ class LaboratoryError(ValueError):
 
 @dataclass(frozen=True)
 class Knobs:
-    """The rule and what it listens to. omega: relaxed rules. k, budget, optimal: LANTERN's (see `rules.Lantern`)."""
+    """The rule and what it listens to. omega: relaxed rules. k, optimal: LANTERN's (see `rules.Lantern`), budget or cap (λ) its limit."""
 
     choice: str = "lossless"
     omega: float = 1.5
     k: int = 2
     budget: float = 0.15
+    cap: float = 2.5
     optimal: bool = False
+
+    @property
+    def limit(self) -> float:
+        """What `rules.Lantern` takes: LANTERN's absolute budget, or the factor λ of LANTERN++."""
+        return self.cap if self.choice == "lantern++" else self.budget
+
+    @property
+    def heard(self) -> dict[str, Any]:
+        """The knobs that the rule listens to."""
+        heard: dict[str, Any] = {"choice": self.choice}
+        if self.choice in USES_OMEGA:
+            heard |= {"omega": self.omega}
+        if self.choice in LANTERNS:
+            heard |= {"k": self.k, "limit": self.limit, "optimal": self.optimal}
+        return heard
 
 
 # ---- input
@@ -93,13 +112,14 @@ def read_choice(value: object, choices: Collection[str], label: str) -> str:
     return value
 
 
-def read_knobs(choice: object, omega: object, k: object, budget: object, optimal: object) -> Knobs:
+def read_knobs(choice: object, omega: object, k: object, budget: object, cap: object, optimal: object) -> Knobs:
     """Checked knobs of a rule."""
     return Knobs(
         read_choice(choice, CHOICES, "The rule"),
         read_number(omega, 0, 8, "ω"),
         read_number(k, 1, VOCABULARY - 2, "k", whole=True),
         read_number(budget, 0, 1, "The budget"),
+        read_number(cap, *CAPS, "λ"),
         optimal is True,
     )
 
@@ -119,8 +139,8 @@ def case(knobs: Knobs, q: Tensor) -> Case:
     """The rule that the knobs stand for, at draft position 0. q (V,)."""
     if knobs.choice == "lossless":
         return Case(Lossless(), q)
-    if knobs.choice == "lantern":
-        return Case(Lantern(NEAREST, knobs.k, knobs.budget, knobs.optimal), q)
+    if knobs.choice in LANTERNS:
+        return Case(Lantern(NEAREST, knobs.k, knobs.limit, knobs.optimal), q)
     schedule = schedules.uniform(1, knobs.omega if knobs.choice in USES_OMEGA else 1.0).double()
     if knobs.choice == "relaxed":
         return Case(Relaxed(schedule), q)
@@ -178,11 +198,11 @@ def _each_token(made: Case, p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def borrowed(p: Tensor, token: int, knobs: Knobs) -> list[tuple[int, float]]:
-    """The k nearest codes of a token and the mass each lends it under LANTERN, nearest first; 0 where the budget ends."""
+    """The k nearest codes of a token and the mass each lends it under LANTERN, nearest first; 0 where the limit ends."""
     alone = torch.zeros_like(p).index_fill_(0, torch.tensor(token), 1.0)  # a draft that needs all it can get
     held = [float(p[token])]
     for k in range(1, knobs.k + 1):
-        held.append(float(Lantern(NEAREST, k, knobs.budget).kept_mass(p, alone, 0)[token]))
+        held.append(float(Lantern(NEAREST, k, knobs.limit).kept_mass(p, alone, 0)[token]))
     return [(int(code), after - before) for code, (before, after) in zip(NEAREST[token, : knobs.k], pairwise(held), strict=True)]
 
 

@@ -11,7 +11,7 @@ from toy import ToyPair
 
 from coolsd import METHODS, generate, validate
 from coolsd.__main__ import build_parser, chosen_settings, main
-from coolsd.evaluation import bench, tune
+from coolsd.evaluation import bench, tune, tuned
 from coolsd.methods import shape
 from coolsd.settings import MAX_NODES
 from coolsd.trees import children, from_paths
@@ -123,6 +123,7 @@ def test_what_drafts_no_trees_is_refused_before_a_pair_is_loaded(monkeypatch, ca
 def test_the_commands_print_and_write_what_was_found(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("coolsd.__main__.load", lambda *_: SMALL)
     monkeypatch.setattr(tune, "REPEATS", 2)
+    monkeypatch.setattr(tuned, "STORE", tmp_path / "cache" / "tuned.json")
     common = ["--seeds", "1", "--max-tokens", "12", "--json", str(tmp_path / "out.json")]
     assert main(["bench", "--tree-cost", *common]) == 0
     assert "tree is" in capsys.readouterr().out
@@ -130,3 +131,79 @@ def test_the_commands_print_and_write_what_was_found(monkeypatch, capsys, tmp_pa
     assert main(["bench", "--tune", "--methods", "eagle1", *common]) == 0
     assert "Eagle-1, fastest of all" in capsys.readouterr().out
     assert set(json.loads((tmp_path / "out.json").read_text())["tuned"]["eagle1"]["best"]) == {"chain", "tree", "all"}
+
+
+# ---- what was found is kept
+
+
+@pytest.fixture(autouse=True)
+def quick_fingerprint(monkeypatch):
+    monkeypatch.setattr(tuned, "fingerprint", lambda target: f"weights of {target}")
+
+
+def stub(method: str, seconds: dict[str, float]) -> tune.Tuned:
+    """A search whose shapes took so many seconds."""
+    rows = [bench.row(bench.Lane(label, method), [generate(SMALL, "x", method).stats], None) for label in seconds]
+    rows = [replace(row, seconds=s) for row, s in zip(rows, seconds.values(), strict=True)]
+    shapes = [{"tree": "chain", "draft_length": 4} if label == "chain" else {"tree": "[[0], [1]]"} for label in seconds]
+    return tune.Tuned(method, {}, tune.Costs({1: 1.0}, 1.0), rows, shapes)
+
+
+def where(target="meadow", files=(), pair=SMALL, **common):
+    return tuned.place(pair, target, files, common)
+
+
+def test_what_was_found_is_listed_again_for_the_same_place_only(tmp_path):
+    path = tmp_path / "tuned.json"
+    tuned.store(path, where(), [stub("eagle1", {"chain": 2.0, "grown": 1.0}), stub("coolsd", {"chain": 1.0, "grown": 2.0})], {})
+    found = tuned.lanes(path, where(), list(METHODS))
+    assert [lane.label for lane in found] == ["Eagle-1, tuned", "COOL-SD δ=2, tuned", "COOL-SD δ=2, tuned tree"]
+    shapes = [shape(validate(METHODS, prompt="x", method=lane.method, **dict(lane.settings))) for lane in found]
+    assert shapes == [(-1, -1), (-1, 0, 1, 2), (-1, -1)]
+    assert all(str(path) in source and "bench --tune" in source for source in found.values())
+    assert list(tuned.lanes(path, where(), ["eagle1"])) == list(found)[:1]
+    bfloat = ToyPair(SMALL.toy, SMALL.grid, environment={"dtype": "bfloat16"})
+    for other in (where(str(tmp_path)), where(files=[("drafter", "d")]), where(pair=bfloat), where(top_k=9), where(max_tokens=9)):
+        assert not tuned.lanes(path, other, list(METHODS))
+    assert where(seed=3, draft_length=2, temperature=1.0) == where()
+
+
+def test_a_new_search_replaces_the_old_and_leaves_the_others(tmp_path):
+    path = tmp_path / "tuned.json"
+    tuned.store(path, where(), [stub("coolsd", {"chain": 1.0, "grown": 2.0})], {})
+    tuned.store(path, where(top_k=9), [stub("coolsd", {"chain": 1.0, "grown": 2.0})], {"top_k": 9})
+    tuned.store(path, where(), [stub("coolsd", {"chain": 2.0, "grown": 1.0})], {"delta": 1.1, "clamp": True})
+    labels = [lane.label for lane in tuned.lanes(path, where(), ["coolsd"])]
+    assert labels == ["COOL-SD δ=2, tuned", "COOL-SD δ=2, tuned tree", "COOL-SD δ=1.1 clamp, tuned"]
+    tuned.store(path, where(), [stub("coolsd", {"chain": 2.0, "grown": 1.0})], {})
+    assert {lane.label for lane in tuned.lanes(path, where(), ["coolsd"])} == {"COOL-SD δ=2, tuned", "COOL-SD δ=1.1 clamp, tuned"}
+    assert len(tuned.lanes(path, where(top_k=9), ["coolsd"])) == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["tuned.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 0, "entries": []}'])
+def test_a_file_that_cannot_be_read_is_no_file(tmp_path, text):
+    path = tmp_path / "tuned.json"
+    path.write_text(text)
+    assert tuned.lanes(path, where(), list(METHODS)) == {}
+    tuned.store(path, where(), [stub("eagle1", {"chain": 1.0, "grown": 2.0})], {})
+    assert len(tuned.lanes(path, where(), list(METHODS))) == 2
+
+
+def test_the_bench_lists_what_the_search_found_and_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("coolsd.__main__.load", lambda *_: SMALL)
+    monkeypatch.setattr(tune, "REPEATS", 2)
+    path, out = tmp_path / "tuned.json", tmp_path / "out.json"
+    common = ["bench", "--methods", "ar", "eagle1", "--seeds", "1", "--json", str(out), "--tuned", str(path)]
+    assert main(common) == 0
+    told = capsys.readouterr().out
+    assert "--tune finds" in told
+    assert ", tuned" not in told
+    assert main(["bench", "--tune", "--methods", "eagle1", "--seeds", "1", "--tuned", str(path)]) == 0
+    assert f"kept in {path}" in capsys.readouterr().out
+    assert main(common) == 0
+    told, report = capsys.readouterr().out, json.loads(out.read_text())
+    assert "Eagle-1, tuned: Eagle-1 " in told
+    assert "--tune finds" not in told
+    assert "Eagle-1, tuned" in report["tuned"]
+    assert {row["label"] for row in report["rows"]} >= {"Plain AR", "Eagle-1", *report["tuned"]}

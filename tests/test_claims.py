@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from html import escape
 
 import gradio as gr
 import plotly.graph_objects as go
@@ -12,7 +13,7 @@ from toy import ToyPair
 
 from coolsd import METHODS, theory, validate
 from coolsd.__main__ import main
-from coolsd.evaluation import claims, claims_plots, claims_stats, claims_verdicts, samples
+from coolsd.evaluation import claims, claims_names, claims_plots, claims_stats, claims_verdicts, samples
 from coolsd.evaluation.claims import Setting, Size, settings
 from coolsd.evaluation.claims_stats import Effect, gap, interpolate, kid_replicates, point, resampled
 from coolsd.evaluation.distances import kernel, kid
@@ -46,11 +47,30 @@ def test_a_points_error_is_the_standard_error_of_its_mean():
     moved = torch.randn(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     reference = [one(i) for i in range(40)]
     found = point([one(i, log_prob=-1 + float(x), bias_spent=0.4 + i % 2) for i, x in enumerate(moved)], reference, WEIGHTS)
-    effect = Effect.of(found["log_prob_difference"])
+    effect = Effect.of(found["log_prob_difference"], 40)
     assert effect.value == pytest.approx(float(moved.mean()))
     assert (effect.high - effect.low) / 2 == pytest.approx(1.96 * float(moved.std()) / 40**0.5, rel=0.15)
     assert float(found["accept_length"][0]) == 2.0
     assert float(found["bias"][0]) == pytest.approx(0.9 / 8)
+
+
+def test_student_quantiles_are_the_tables():
+    for freedom, table in ((1, 12.7062), (2, 4.3027), (5, 2.5706), (6, 2.4469), (29, 2.0452), (1000, 1.9623)):
+        assert claims_stats.student_quantile(freedom, 0.95) == pytest.approx(table, abs=1e-4)
+    with pytest.raises(ValueError, match="2 prompts or more"):
+        claims_stats.widening(1)
+
+
+def test_intervals_over_six_prompts_hold_the_truth_as_often_as_they_say(monkeypatch):
+    draws = torch.randn(500, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    replicates = draws @ (resampled(6, 400) / 6).T
+
+    def held() -> float:
+        return sum(Effect.of(one, 6).side() == 0 for one in replicates) / len(replicates)
+
+    assert 0.92 < held() < 0.97
+    monkeypatch.setattr(claims_stats, "widening", lambda prompts: 1.0)
+    assert held() < 0.88, "percentiles alone would have done"
 
 
 def test_a_weighted_accept_length_is_tokens_over_calls():
@@ -93,11 +113,11 @@ def curve(slope: float, lengths=(2.0, 2.5, 3.0), noise: float = 0.0) -> list[dic
 
 
 def test_a_gap_is_that_of_the_curves_where_both_have_points():
-    found = gap(curve(0.1), curve(0.3, (2.2, 2.6, 4.0)), "accept_length", "bias")
+    found = gap(curve(0.1), curve(0.3, (2.2, 2.6, 4.0)), "accept_length", "bias", 40)
     assert [at for at, _ in found.places] == pytest.approx([2.2 + 0.8 * share for share in claims_stats.PLACES])
     assert [e.value for _, e in found.places] == pytest.approx([-0.2 * (at - 2) for at, _ in found.places])
     assert found.mean.value == pytest.approx(-0.2 * 0.6)
-    assert gap(curve(0.1), curve(0.3, (4.0, 5.0)), "accept_length", "bias") is None
+    assert gap(curve(0.1), curve(0.3, (4.0, 5.0)), "accept_length", "bias", 40) is None
 
 
 # ---- verdicts
@@ -105,7 +125,7 @@ def test_a_gap_is_that_of_the_curves_where_both_have_points():
 
 def planted(coolsd: float, other: float, noise: float = 0.001) -> dict[tuple[str, str, str], claims_verdicts.Verdict]:
     curves = {family: curve(other, noise=noise) for family in claims_plots.FAMILIES} | {"coolsd": curve(coolsd, noise=noise)}
-    found = claims_verdicts.curve_verdicts(curves, ["bias"])
+    found = claims_verdicts.curve_verdicts(curves, ["bias"], 40)
     return {(v.comparison.split(" at ")[0], v.measure): v for v in found}
 
 
@@ -126,7 +146,7 @@ def test_curves_that_cross_are_neither_ahead_nor_behind(level, sides, outcome):
     """Both flat curves lie below the rising one on the whole; the higher one does not everywhere."""
     flat = [point | {"bias": point["bias"] + level} for point in curve(0.0)]
     curves = {family: curve(0.3, noise=0.001) for family in claims_plots.FAMILIES} | {"coolsd": flat}
-    found = {v.comparison: v for v in claims_verdicts.curve_verdicts(curves, ["bias"])}["coolsd - uniform at equal accept length"]
+    found = {v.comparison: v for v in claims_verdicts.curve_verdicts(curves, ["bias"], 40)}["coolsd - uniform at equal accept length"]
     assert [place.side() for _, place in found.places] == sides
     assert found.effect.side() == -1
     assert found.outcome == outcome
@@ -143,9 +163,34 @@ def test_a_lower_bound_proves_others_ahead_but_never_behind():
             assert found["coolsd - lantern++g", measure].outcome == outcome.replace("undecided", "disagrees")
 
 
+def test_uniform_and_clamped_are_judged_against_both_lanterns():
+    found = planted(0.2, 0.2)
+    for mine in ("coolsd", "clamped", "uniform"):
+        assert (f"{mine} - lantern++g", "accept length") in found
+        assert (f"{mine} - lantern++", "accept length" + claims_verdicts.AT_LEAST) in found
+    curves = {family: curve(0.3, noise=0.001) for family in claims_plots.FAMILIES} | {"uniform": curve(0.1, noise=0.001)}
+    ahead = [v for v in claims_verdicts.curve_verdicts(curves, ["bias"], 40) if v.comparison.startswith("uniform - lantern++")]
+    assert [(v.part, v.outcome, v.paper) for v in ahead] == [("b", "agrees", False)] * 4
+
+
+# ---- the theorem's premise
+
+
+def test_the_premise_is_counted_over_rows_with_its_error_over_prompts():
+    weights = resampled(3)
+    found = claims_verdicts.Premise.of([[0.1, 0.4], [0.3, 0.5], [0.6, 0.7]], weights, 0.4)
+    assert (found.rows, found.share.value, found.mean.value) == (6, 0.5, pytest.approx(2.6 / 6))
+    assert 0.0 <= found.share.low < 0.5 < found.share.high <= 1.0
+    assert found.mean.low < 2.6 / 6 < found.mean.high
+    assert "the premise fails on this pair" in found.words
+    kept = claims_verdicts.Premise.of([[0.1, 0.4], [0.3, 0.2]], resampled(2), 0.4)
+    assert (kept.share.value, kept.share.low) == (1.0, 1.0)
+    assert "All of them keep it" in kept.words
+
+
 def test_curves_that_share_no_range_are_no_verdict():
     curves = {family: curve(0.1) for family in claims_plots.FAMILIES} | {"reversed": curve(0.1, (5.0, 6.0))}
-    found = [v for v in claims_verdicts.curve_verdicts(curves, ["bias"]) if v.comparison == "coolsd - reversed at equal accept length"]
+    found = [v for v in claims_verdicts.curve_verdicts(curves, ["bias"], 40) if v.comparison == "coolsd - reversed at equal accept length"]
     assert [(v.outcome, v.effect) for v in found] == [("undecided", None)]
     assert "share no range" in found[0].words
 
@@ -159,10 +204,10 @@ def test_lossless_verdicts_tell_agreement_chance_and_difference_apart():
     points = {"fine": moved(0.001), "chance": moved(0.05), "other law": moved(0.0), "spent": moved(0.0), "relaxed": moved(0.3)}
     points["spent"]["bias"] = points["spent"]["bias"] + 0.01
     same_law = {"fine": 0.4, "chance": 0.3, "other law": 0.001, "spent": 0.5, "relaxed": 0.001}
-    found = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "chance", "other law", "spent"], "relaxed")
+    found = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "chance", "other law", "spent"], "relaxed", 40)
     assert [v.outcome for v in found] == ["agrees", "undecided", "disagrees", "disagrees", "agrees"]
-    assert claims_verdicts.lossless_verdicts(points, same_law, [], "chance")[0].outcome == "agrees"
-    blunt = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "spent"], "fine")
+    assert claims_verdicts.lossless_verdicts(points, same_law, [], "chance", 40)[0].outcome == "agrees"
+    blunt = claims_verdicts.lossless_verdicts(points, same_law, ["fine", "spent"], "fine", 40)
     assert [v.outcome for v in blunt] == ["undecided", "disagrees", "undecided"], "a test that sees nothing proves no agreement"
 
 
@@ -229,6 +274,46 @@ def test_the_whole_sweep_is_measured_once_and_judged(result):
     exact = [v for v in result["verdicts"] if v["measure"].startswith("exact")]
     assert [v["comparison"] for v in exact] == [*(f"G* - own residual, k = {k}" for k in (1, 4)), "the gap at k = 4 less that at k = 1"]
     assert all(row["optimal"]["value"] <= row["own"]["value"] for row in result["residuals"])
+
+
+def test_the_premise_is_that_of_the_rows_and_stands_beside_the_annealing_verdicts(result, tmp_path):
+    prompts = [asked.prompt for asked in claims.FIXED[: SMALL.prompts]]
+    rows = [row for prompt in prompts for row in claims.drafted_rows(PAIR, prompt, {"draft_length": 3})]
+    distances = [float(theory.total_variation(p, q)) for p, q in rows]
+    premise = result["premise"]
+    assert premise["rows"] == len(distances) == 2 * claims.ROWS_A_PROMPT
+    assert premise["mean"]["value"] == pytest.approx(sum(distances) / len(distances))
+    assert premise["share"]["value"] == pytest.approx(sum(d <= 0.4 for d in distances) / len(distances))
+    told = claims_names.lines(result)
+    assert [line for line in told if premise["words"] not in line] == [v["words"] for v in result["verdicts"]]
+    place = next(i for i, line in enumerate(told) if premise["words"] in line)
+    assert (told[place - 1][:3], told[place + 1][:3]) == ("(c)", "(d)")
+    annealing = [f for f in claims_plots.figures(result) if f["title"].startswith("Annealed")]
+    assert annealing
+    assert all(premise["words"] in f["note"] for f in annealing)
+    assert escape(premise["words"]) in page.words(result)
+    claims_plots.write_html(result, tmp_path / "claims.html")
+    assert premise["words"] in (tmp_path / "claims.html").read_text()
+
+
+def test_figures_kept_before_distances_were_measured_are_measured_again(tmp_path):
+    path = tmp_path / "residuals.jsonl"
+    fresh = claims.one_step(PAIR, SMALL, ["x"], {}, path)
+    entry = json.loads(path.read_text())
+    del entry["distances"]
+    path.write_text(json.dumps(entry) + "\n")
+    assert claims.one_step(PAIR, SMALL, ["x"], {}, path) == fresh
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_result_from_before_the_premise_is_still_read(result, tmp_path):
+    old = {name: value for name, value in result.items() if name not in ("premise", "interval")}
+    path = tmp_path / "claims.json"
+    path.write_text(json.dumps(old))
+    found = page.stored(path)
+    assert claims_names.lines(found) == [v["words"] for v in found["verdicts"]]
+    assert 'class="premise"' not in page.words(found)
+    assert len(claims_plots.figures(found)) == len(claims_plots.figures(result))
 
 
 def test_its_figures_are_plotly_figures_and_hold_the_points(result, tmp_path):
@@ -299,7 +384,10 @@ def test_the_command_writes_what_the_page_reads(monkeypatch, tmp_path, capsys, r
     assert (asked["common"]["top_k"], asked["common"]["draft_length"]) == (7, 5)
     assert page.stored(tmp_path / "quick" / "claims.json")["verdicts"] == json.loads(json.dumps(result["verdicts"]))
     assert (tmp_path / "claims.html").exists()
-    assert result["verdicts"][0]["words"] in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert result["verdicts"][0]["words"] in told
+    assert result["premise"]["words"] in told
+    assert "9.17 times as wide for being only 2" in told
     assert main(["eval", "claims", "--quick", "--folder", str(tmp_path), "--images", "x"]) == 2
     assert "--csv" in capsys.readouterr().err
 

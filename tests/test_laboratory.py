@@ -22,7 +22,13 @@ from coolsd.verification import verify
 ROWS = {name: tuple(laboratory.read_row(row, "pq"[i]) for i, row in enumerate(rows)) for name, rows in PRESETS.items()}
 P, Q = ROWS["ambiguous"]
 BIASED = [Knobs(name, 0.5) for name in MISTAKES]
-EVERY = [*(Knobs(name) for name in HONEST), Knobs("lantern", k=3, budget=0.4), Knobs("lantern", optimal=True), *BIASED]
+EVERY = [
+    *(Knobs(name) for name in HONEST),
+    Knobs("lantern", k=3, budget=0.4),
+    Knobs("lantern", optimal=True),
+    Knobs("lantern++", optimal=True),
+    *BIASED,
+]
 AT_MOST = 0.3  # seconds of processor time; the page promises 0.15 on two idle cores
 
 
@@ -57,11 +63,12 @@ def test_bad_rows_are_refused_with_advice(row):
         ({"k": 0}, "k must"),
         ({"k": 1.5}, "k must"),
         ({"budget": 1.1}, "budget"),
+        ({"cap": 1.0}, "λ must"),
     ],
 )
 def test_bad_knobs_are_refused_by_name(change, named):
     with pytest.raises(LaboratoryError, match=named):
-        laboratory.read_knobs(**{"choice": "lossless", "omega": 1.0, "k": 1, "budget": 0.1, "optimal": False, **change})
+        laboratory.read_knobs(**{"choice": "lossless", "omega": 1.0, "k": 1, "budget": 0.1, "cap": 2.0, "optimal": False, **change})
 
 
 # --- one token --------------------------------------------------------------------------------------------------------------------
@@ -139,6 +146,25 @@ def test_borrowed_mass_is_lanterns():
             assert sum(mass for _, mass in lent) == pytest.approx(expected[-1])
             kept = laboratory.one_token(P, Q, knobs).kept[token]
             assert float(kept) == pytest.approx(min(float(Q[token]), float(P[token]) + expected[-1]))
+
+
+def test_lantern_plus_plus_keeps_what_its_definition_says_and_never_more_than_uniform():
+    for cap in (1.5, 2.5, 6.0):
+        kept = laboratory.one_token(P, Q, Knobs("lantern++", k=3, cap=cap)).kept
+        for token in range(len(TOKENS)):
+            total, most = 0.0, 0.0
+            for code in laboratory.NEAREST[token, :3]:
+                total += float(P[code])
+                if total <= (cap - 1) * float(P[token]):
+                    most = total
+            assert float(kept[token]) == pytest.approx(min(float(Q[token]), float(P[token]) + most))
+        assert bool((kept <= laboratory.one_token(P, Q, Knobs("relaxed", cap)).kept + 1e-6).all())
+
+
+def test_the_best_residual_costs_lantern_plus_plus_less():
+    own, best = (laboratory.one_token(P, Q, Knobs("lantern++", optimal=optimal)) for optimal in (False, True))
+    assert own.variation > best.variation + 1e-3
+    assert best.variation == pytest.approx(own.least) == pytest.approx(best.least)
 
 
 # --- one round --------------------------------------------------------------------------------------------------------------------
@@ -243,11 +269,16 @@ def test_one_possible_token_leaves_nothing_to_test():
 
 # --- handlers -----------------------------------------------------------------------------------------------------------------------
 
-LOOK = {"choice": "lossless", "omega": 1.5, "k": 2, "budget": 0.15, "optimal": False, "code": "F"}
+KNOBS = {"choice": "lossless", "omega": 1.5, "k": 2, "budget": 0.15, "cap": 2.5, "optimal": False}
+LOOK = {**KNOBS, "code": "F"}
 
 
 def look(rows=None, **changes):
     return tab.look(rows or tab.preset("ambiguous"), *{**LOOK, **changes}.values())
+
+
+def roll(rows, choice, before=None, **changes):
+    return tab.roll(rows, before, *{**KNOBS, "choice": choice, **changes}.values())
 
 
 def test_reading_follows_preset_and_rule():
@@ -278,10 +309,16 @@ def test_lantern_has_a_picture_and_the_others_do_not():
     picture = look(choice="lantern")[1]
     assert "F may borrow 0.12 from E" in picture
     assert "borrows nothing" in look(choice="lantern", code="A", budget=0.0)[1]
+    reading, picture = look(choice="lantern++")
+    assert "F may borrow 0.12 from E" in picture
+    assert "2.5-fold (λ)" in picture
+    assert "LANTERN's own residual" in reading["why_reject"]
+    assert "has more mass than (λ − 1) p(F)" in look(choice="lantern++", cap=1.5)[1]
+    assert "the residual G*" in look(choice="lantern++", optimal=True)[0]["why_reject"]
 
 
 @pytest.mark.parametrize(
-    "change", [{"rows": {"p": [1] * 6}}, {"rows": {"p": [0] * 6, "q": [1] * 6}}, {"choice": 3}, {"code": "Z"}, {"k": 99}]
+    "change", [{"rows": {"p": [1] * 6}}, {"rows": {"p": [0] * 6, "q": [1] * 6}}, {"choice": 3}, {"code": "Z"}, {"k": 99}, {"cap": 0.5}]
 )
 def test_refusals_reach_the_person(change):
     rows = change.pop("rows", tab.preset("flat"))
@@ -316,40 +353,64 @@ def test_every_corner_of_a_round_is_shown(change):
 
 def test_rolls_add_up_and_go_on():
     rows = tab.preset("ambiguous")
-    views = list(tab.roll(rows, "lossless", 1.5, None))
+    views = list(roll(rows, "lossless"))
     assert [sum(counted["counts"]) for _, counted in views] == [1000 * i for i in range(1, 11)]
     assert "Lossless: the counts fit p." in views[-1][0]
-    *_, (_, further) = tab.roll(rows, "lossless", 1.5, views[-1][1])
+    *_, (_, further) = roll(rows, "lossless", before=views[-1][1])
     assert sum(further["counts"]) == 20_000
-    *_, (_, anew) = tab.roll(rows, "relaxed", 1.5, views[-1][1])
+    *_, (_, anew) = roll(rows, "relaxed", before=views[-1][1])
     assert sum(anew["counts"]) == 10_000
-    assert list(tab.roll(rows, "lossless", 1.5, None)) == views
+    assert list(roll(rows, "lossless")) == views
+    *_, (_, unheard) = roll(rows, "lossless", before=views[-1][1], omega=3.0, cap=5.0, k=1)
+    assert sum(unheard["counts"]) == 20_000, "lossless listens to none of these"
 
 
 def test_rolls_end_somewhere():
     rows = tab.preset("flat")
-    *_, (_, counted) = tab.roll(rows, "lossless", 1.5, None)
+    *_, (_, counted) = roll(rows, "lossless")
     with pytest.raises(LaboratoryError, match="start again"):
-        next(tab.roll(rows, "lossless", 1.5, {**counted, "counts": [tab.MOST] * 6}))
+        next(roll(rows, "lossless", before={**counted, "counts": [tab.MOST] * 6}))
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_ten_thousand_rounds_expose_every_mistake(name):
-    *_, (shown, _) = tab.roll(tab.preset("ambiguous"), name, tab.omega_for(name, 1.5), None)
+    *_, (shown, _) = roll(tab.preset("ambiguous"), name, omega=tab.omega_for(name, 1.5))
     assert "Not lossless: the counts do not fit p." in shown
     assert CHOICES[name] in shown
+
+
+@pytest.mark.parametrize(
+    ("choice", "changes", "told"),
+    [
+        ("lantern", {}, "LANTERN with k = 2, budget 0.15 and LANTERN's own residual"),
+        ("lantern++", {"optimal": True}, "LANTERN++ with k = 2, λ = 2.5 and the residual G*"),
+    ],
+)
+def test_lanterns_bias_is_caught_and_goes_with_its_budget(choice, changes, told):
+    rows = tab.preset("ambiguous")
+    *_, (shown, counted) = roll(rows, choice, **changes)
+    assert "Not lossless: the counts do not fit p." in shown
+    assert told in shown
+    *_, (shown, anew) = roll(rows, choice, before=counted, budget=0.0, cap=1.1, **changes)
+    assert sum(anew["counts"]) == 10_000
+    assert "Lossless: the counts fit p." in shown
+
+
+@pytest.mark.parametrize(("choice", "shown"), [("lossless", (0, 1, 0)), ("lantern", (1, 1, 0)), ("lantern++", (1, 0, 1))])
+def test_a_lantern_has_the_knob_of_its_limit(choice, shown):
+    assert tuple(update["visible"] for update in tab.LanternKnobs.fit(choice)) == shown
 
 
 def test_the_vanilla_residual_is_shown_where_it_is_wrong():
     assert tab.omega_for("vanilla", 1.5) == tab.BELOW_ONE < 1
     assert tab.omega_for("vanilla", 0.3) == 0.3
     assert tab.omega_for("relaxed", 1.5) == 1.5
-    *_, (shown, _) = tab.roll(tab.preset("flat"), "vanilla", 1.0, None)
+    *_, (shown, _) = roll(tab.preset("flat"), "vanilla", omega=1.0)
     assert "this residual is the right one" in shown
 
 
 def test_a_mistake_that_does_no_harm_is_said_to_do_none():
-    *_, (shown, _) = tab.roll(tab.preset("disjoint"), "greedy", 1.0, None)
+    *_, (shown, _) = roll(tab.preset("disjoint"), "greedy", omega=1.0)
     assert "does no harm" in shown
 
 
@@ -371,11 +432,13 @@ def test_the_tab_needs_no_model_and_stays_private(tmp_path):
     "act",
     [
         lambda: look(choice="lantern"),
+        lambda: look(choice="lantern++", k=4),
         lambda: tab.unroll(*{**tab.ROUND, "length": laboratory.MAX_LENGTH}.values()),
-        lambda: next(tab.roll(tab.preset("flat"), "forgotten", 1.5, None)),
-        lambda: list(tab.roll(tab.preset("flat"), "forgotten", 1.5, None)),
+        lambda: next(roll(tab.preset("flat"), "forgotten")),
+        lambda: list(roll(tab.preset("flat"), "forgotten")),
+        lambda: list(roll(tab.preset("ambiguous"), "lantern++", k=4)),
     ],
-    ids=["one token", "one round", "a thousand rounds", "ten thousand rounds"],
+    ids=["one token", "one token, LANTERN++", "one round", "a thousand rounds", "ten thousand rounds", "ten thousand of LANTERN++"],
 )
 def test_answers_are_quick(act):
     act()

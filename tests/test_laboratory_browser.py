@@ -1,4 +1,4 @@
-"""The laboratory in Chromium: bars that can be pulled, answers that follow, wrong rules that are caught."""
+"""The tabs that need no model in Chromium: bars that can be pulled, answers that follow, wrong rules that are caught; claims that fit."""
 
 import pytest
 from pages import served
@@ -79,8 +79,29 @@ def test_lantern_shows_its_neighbours(lab):
     lab.get_by_role("button", name="Ambiguous").first.click()
     lab.get_by_label("LANTERN", exact=True).check()
     lab.wait_for_function("document.querySelector('.lab-codes')?.innerText.includes('F may borrow 0.12 from E')")
-    lab.get_by_label("Lossless", exact=True).check()
+    lab.get_by_label("LANTERN++", exact=True).check()
+    lab.wait_for_function("document.querySelector('.lab-codes')?.innerText.includes('2.5-fold')")
+    verdict(lab, "Relaxed: 0.31 away from p.")
+    panel = lab.get_by_role("tabpanel").filter(visible=True)
+    assert not panel.get_by_label("budget").first.is_visible()
+    cap = panel.get_by_role("spinbutton", name="λ cap")
+    cap.fill("1.1")
+    cap.press("Tab")
     verdict(lab, "Lossless: what comes out follows p exactly.")
+    cap.fill("2.5")
+    cap.press("Tab")
+    lab.get_by_label("Lossless", exact=True).check()
+    lab.wait_for_function("!document.querySelector('.lab-codes')?.offsetParent")
+    verdict(lab, "Lossless: what comes out follows p exactly.")
+
+
+def test_on_a_phone_the_rule_comes_before_what_it_does(lab):
+    part(lab, "One token")
+    lab.set_viewport_size({"width": 400, "height": 800})
+    lab.wait_for_timeout(200)
+    picker, answer = (lab.locator(f"{place}:visible").first.bounding_box() for place in (".lab-rules", ".lab-answer"))
+    assert picker["y"] + picker["height"] <= answer["y"]
+    lab.set_viewport_size({"width": 1280, "height": 720})
 
 
 def test_one_round_answers_which_schedule_costs_least(lab):
@@ -100,6 +121,11 @@ def test_a_wrong_rule_is_caught_and_the_right_one_is_not(lab):
     lab.wait_for_function("document.querySelector('.lab-histogram').parentElement.innerText.includes('10,000 rounds')")
     lab.get_by_role("button", name="10,000 rounds more").click()
     lab.wait_for_function("document.querySelector('.lab-histogram').parentElement.innerText.includes('20,000 rounds')")
+    lab.get_by_role("button", name="LANTERN++", exact=True).click()
+    lab.wait_for_function("document.querySelector('.lab-histogram').parentElement.innerText.includes('LANTERN++ with k = 2, λ = 2.5')")
+    verdict(lab, "Not lossless: the counts do not fit p.")
+    lab.get_by_role("checkbox", name="residual G*").locator("visible=true").check()
+    lab.wait_for_function("document.querySelector('.lab-histogram').parentElement.innerText.includes('the residual G*, 10,000 rounds')")
     lab.get_by_role("button", name="Lossless", exact=True).click()
     verdict(lab, "Lossless: the counts fit p.")
 
@@ -117,3 +143,20 @@ def test_nothing_sticks_out(lab, width, name):
             .map((n) => n.outerHTML.slice(0, 120))"""
     )
     assert unnamed == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_claims_fit_a_phone_one_figure_a_row(lab, scheme):
+    lab.get_by_role("tab", name="Claims", exact=True).click()
+    lab.emulate_media(color_scheme=scheme)
+    for width in (1280, 400):
+        lab.set_viewport_size({"width": width, "height": 800})
+        lab.wait_for_timeout(300)
+        assert lab.evaluate("Math.max(document.body.scrollWidth, document.documentElement.scrollWidth)") <= width
+        boxes = [figure.bounding_box() for figure in lab.locator(".claims-figure").all()]
+        assert len(boxes) > 4
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+        assert (boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]) == (width == 400)
+        assert width > 400 or min(box["width"] for box in boxes) > 340
+    table = lab.locator(".claims-table").first
+    assert table.evaluate("n => n.scrollWidth <= n.clientWidth"), "the verdicts are in sight"

@@ -121,7 +121,8 @@ def summarise(results: dict[Lane, list[Stats]]) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as plain text."""
-    head = f"{'method':24}{'seconds (min-max)':>22}{'× AR':>7}{'calls':>7}{'× calls':>9}{'τ':>6}{'bias/tok':>10}"
+    wide = max(24, *(len(r.label) + 1 for r in rows))
+    head = f"{'method':{wide}}{'seconds (min-max)':>22}{'× AR':>7}{'calls':>7}{'× calls':>9}{'τ':>6}{'bias/tok':>10}"
     head += "   ms a round: draft target verify other"
     lines = [head]
     for r in rows:
@@ -129,7 +130,7 @@ def table(rows: Sequence[Row]) -> str:
         ratios = ["" if x is None else f"{x:.2f}" for x in (r.speedup, r.call_speedup)]
         parts = " ".join(f"{r.round_ms[part]:7.2f}" for part in PARTS)
         counts = f"{r.target_calls:>7.0f}{ratios[1]:>9}{r.accept_length:>6.2f}{r.bias_per_token:>10.4f}"
-        lines.append(f"{r.label:24}{spread:>22}{ratios[0]:>7}{counts}   {parts}")
+        lines.append(f"{r.label:{wide}}{spread:>22}{ratios[0]:>7}{counts}   {parts}")
     return "\n".join(lines)
 
 

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from .. import METHODS, stream, theory
+from ..laboratory import CLAIMED
 from ..methods import neighbours
 from ..models.protocols import Pair
 from ..rules import Lantern, Rule
-from .claims_names import FAMILIES, SCHEMA, STARTS
-from .claims_stats import Effect, Point, kid_replicates, point, resampled
-from .claims_verdicts import Verdict, curve_verdicts, lossless_verdicts, residual_verdicts
+from .claims_names import FAMILIES, INTERVAL, SCHEMA, STARTS
+from .claims_stats import Effect, Point, kid_replicates, point, resampled, widening
+from .claims_verdicts import Premise, Verdict, curve_verdicts, lossless_verdicts, residual_verdicts
 from .distances import exchange_test
 from .photos import chosen
 from .prompts import FIXED
@@ -107,14 +108,20 @@ def variation(p: Tensor, q: Tensor, rule: Rule) -> float:
     return float(theory.total_variation(theory.step_law(p, q, rule, 0), p))
 
 
-def residuals(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, Any], path: Path) -> dict[int, list[tuple[float, float]]]:
-    """By k, for each prompt: mean exact one-step total variation of LANTERN++ with G* and with its own residual, over rows and λ.
+@dataclass(frozen=True)
+class OneStep:
+    """Exact one-step figures on the rows of one prompt."""
 
-    Kept in `path`, a prompt a line.
-    """
+    residuals: list[list[float]]  # for each k: mean total variation of LANTERN++ with G* and with its own residual, over rows and λ
+    distances: list[float]  # TV(p, q) of each row
+
+
+def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, Any], path: Path) -> list[OneStep]:
+    """The figures of each prompt. Kept in `path`, a prompt a line."""
     key = json.dumps({"k": size.nearest, "caps": size.caps, **common})
     stored = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {entry["prompt"]: entry["found"] for entry in stored if entry["key"] == key}
+    # A line without distances is from before they were measured.
+    known = {e["prompt"]: OneStep(e["found"], e["distances"]) for e in stored if e["key"] == key and "distances" in e}
     missing = [prompt for prompt in prompts if prompt not in known]
     if missing:
         table = neighbours(pair.codebook).cpu()
@@ -123,11 +130,11 @@ def residuals(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, 
     for done, prompt in enumerate(missing, 1):
         rows = list(drafted_rows(pair, prompt, common))
         found = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
-        known[prompt] = found
+        known[prompt] = OneStep(found, [float(theory.total_variation(p, q)) for p, q in rows])
         with path.open("a") as handle:
-            print(json.dumps({"key": key, "prompt": prompt, "found": found}), file=handle)
+            print(json.dumps({"key": key, "prompt": prompt, "found": found, "distances": known[prompt].distances}), file=handle)
         progress(done, len(missing), began, "prompts for the residuals")
-    return {k: [tuple(known[prompt][i]) for prompt in prompts] for i, k in enumerate(size.nearest)}
+    return [known[prompt] for prompt in prompts]
 
 
 def code_features(pair: Pair, samples: Sequence[Sample]) -> Tensor:
@@ -160,11 +167,12 @@ def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = Fal
             found["kid"] = kid_replicates(study.features(study.pixels(samples[label])), against, weights)
         measures.append("kid")
         photos = len(against)
-    spent = residuals(pair, size, prompts, common, study.own / "residuals.jsonl")
-    stepwise = {
-        k: tuple(by_prompt @ torch.tensor(v, dtype=torch.float64)[:, i] / by_prompt.sum(1) for i in (0, 1)) for k, v in spent.items()
-    }
-    verdicts = judge(swept, points, stepwise, {label: code_features(pair, found) for label, found in samples.items()}, measures)
+    steps = one_step(pair, size, prompts, common, study.own / "residuals.jsonl")
+    spent = torch.tensor([step.residuals for step in steps], dtype=torch.float64)  # (prompts, k, 2)
+    stepwise = {k: tuple(by_prompt @ spent[:, i, which] / by_prompt.sum(1) for which in (0, 1)) for i, k in enumerate(size.nearest)}
+    pooled = {label: code_features(pair, found) for label, found in samples.items()}
+    verdicts = judge(swept, points, stepwise, pooled, measures, len(prompts))
+    premise = Premise.of([step.distances for step in steps], by_prompt, CLAIMED)
     return {
         "schema": SCHEMA,
         "date": time.strftime("%Y-%m-%d"),
@@ -175,10 +183,13 @@ def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = Fal
         "size": asdict(size) | {"quick": quick},
         "pictures": sum(map(len, samples.values())),
         "photos": photos,
-        "points": [_point(s, points[s.label]) for s in swept],
+        "interval": f"{INTERVAL}, {widening(len(prompts)):.2f} times as wide for being only {len(prompts)} (Student's t, n / (n - 1))",
+        "points": [_point(s, points[s.label], len(prompts)) for s in swept],
         "residuals": [
-            {"k": k, "optimal": asdict(Effect.of(best)), "own": asdict(Effect.of(other))} for k, (best, other) in stepwise.items()
+            {"k": k} | {name: asdict(Effect.of(figures, len(prompts))) for name, figures in zip(("optimal", "own"), both, strict=True)}
+            for k, both in stepwise.items()
         ],
+        "premise": premise.to_dict(),
         "verdicts": [verdict.to_dict() for verdict in verdicts],
     }
 
@@ -189,6 +200,7 @@ def judge(
     stepwise: dict[int, tuple[Tensor, Tensor]],
     pooled: dict[str, Tensor],
     measures: Sequence[str],
+    prompts: int,
 ) -> list[Verdict]:
     """All verdicts. LANTERN's curves go over λ at the smallest k, the paper's."""
     lossless = [s.label for s in swept if s.method != "ar" and METHODS[s.method].lossless]
@@ -203,12 +215,12 @@ def judge(
         curves[family].append(points[start])
     nearest = {(s.method, *dict(s.swept).values()): points[s.label] for s in swept if "cap" in dict(s.swept)}
     return [
-        *lossless_verdicts(points, same_law, lossless, control),
-        *curve_verdicts(curves, measures),
-        *residual_verdicts(stepwise, nearest, measures),
+        *lossless_verdicts(points, same_law, lossless, control, prompts),
+        *curve_verdicts(curves, measures, prompts),
+        *residual_verdicts(stepwise, nearest, measures, prompts),
     ]
 
 
-def _point(setting: Setting, found: Point) -> dict[str, Any]:
-    figures = {name: asdict(Effect.of(values)) for name, values in found.items()}
+def _point(setting: Setting, found: Point, prompts: int) -> dict[str, Any]:
+    figures = {name: asdict(Effect.of(values, prompts)) for name, values in found.items()}
     return {"family": setting.family, "label": setting.label, "method": setting.method, "swept": dict(setting.swept)} | figures

@@ -1,4 +1,6 @@
-"""What the parts, curves and measures of the claims are called."""
+"""What the parts, curves and measures of the claims are called, and a result in lines. Knows nothing of torch or of the page."""
+
+from typing import Any
 
 SCHEMA = 1  # of the stored result
 PARTS = {
@@ -20,3 +22,14 @@ FAMILIES = {
 }
 # Where a family's curve starts, with nothing relaxed; no δ of an unclamped schedule gives ω = 1 everywhere.
 STARTS = {name: "lossless block" if name == "block" else "lossless" for name in FAMILIES if name not in ("coolsd", "reversed")}
+INTERVAL = "95 % bootstrap intervals over prompts"  # of a result that does not say how its intervals were made
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """The verdicts of a result in words, and behind those on annealing whether the theorem's premise holds."""
+    out = []
+    for part in PARTS:
+        out += [verdict["words"] for verdict in result["verdicts"] if verdict["part"] == part]
+        if part == "c" and "premise" in result:
+            out.append(f"(c) {result['premise']['words']}")
+    return out

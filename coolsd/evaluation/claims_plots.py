@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .claims_names import FAMILIES, MEASURES, STARTS
+from .claims_names import FAMILIES, INTERVAL, MEASURES, STARTS, lines
 
 Figure = dict[str, Any]  # title, note, data, layout
 
@@ -71,7 +71,9 @@ def _curves(result: dict[str, Any], families: Sequence[str], measure: str) -> li
 
 
 def _against_length(result: dict[str, Any], families: Sequence[str], measure: str, title: str) -> Figure:
-    note = "Lower and further right is better. Bars: 95 % bootstrap intervals over prompts."
+    note = f"Lower and further right is better. Bars: {result.get('interval', INTERVAL)}."
+    if "reversed" in families and "premise" in result:
+        note += f" {result['premise']['words']}"
     if "lantern++" in families and measure == "bias":
         note += " LANTERN++ with its own residual spends at least what is drawn."
     data = _curves(result, families, measure)
@@ -96,7 +98,9 @@ def _lossless(result: dict[str, Any]) -> Figure:
         "hovertemplate": "%{x}: %{y:.4f}",
     }
     note = "Difference in the target's log-probability of the pictures, nats a token, same prompts and seeds. Exact methods lie around 0."
-    return {"title": "Lossless methods against plain AR", "note": note, "data": [trace], "layout": _layout("", "nats a token")}
+    layout = _layout("", "nats a token")
+    layout["margin"]["r"] = 36  # half of the last name hangs over the axis
+    return {"title": "Lossless methods against plain AR", "note": note, "data": [trace], "layout": layout}
 
 
 def _residuals(result: dict[str, Any]) -> Figure:
@@ -144,6 +148,6 @@ def write_html(result: dict[str, Any], path: Path) -> None:
         for f in figures(result)
     ]
     (path.parent / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
-    words = "".join(f"<li>{v['words']}</li>" for v in result["verdicts"])
+    words = "".join(f"<li>{line}</li>" for line in lines(result))
     head = '<!doctype html><meta charset="utf-8"><title>What the paper claims</title><script src="plotly.min.js"></script>'
     path.write_text(f"{head}<h1>What the paper claims</h1>{''.join(parts)}<ul>{words}</ul>", encoding="utf-8")

@@ -4,8 +4,11 @@ Every figure is a tensor (R,): the estimate first, then one value a replicate. A
 for all methods, so that differences keep the pairing. Knows nothing of models.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -20,6 +23,38 @@ PLACES = (1 / 6, 1 / 2, 5 / 6)  # of the range that two curves share: where they
 Point = dict[str, Tensor]  # measures (R,) of one setting
 
 
+def student_quantile(freedom: int, level: float) -> float:
+    """t with P(|T| <= t) = level, by bisection over the finite series of Student's law (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+
+    def inside(t: float) -> float:
+        angle = math.atan(t / math.sqrt(freedom))
+        odd = freedom % 2
+        term, total = math.cos(angle) if odd else 1.0, 0.0
+        for j in range(1 + odd, freedom, 2):
+            total += term
+            term *= math.cos(angle) ** 2 * j / (j + 1)
+        return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < level else (low, middle)
+    return high
+
+
+@lru_cache
+def widening(prompts: int) -> float:
+    """How much too narrow percentiles of a bootstrap over so few prompts are.
+
+    The bootstrap's variance is (n - 1)/n of the unbiased one, and its ends are the normal law's where Student's with n - 1 degrees of
+    freedom belongs. With it the interval of a mean is the t interval.
+    """
+    if prompts < 2:
+        raise ValueError("One prompt has no error bar. Sweep over 2 prompts or more.")
+    normal = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    return math.sqrt(prompts / (prompts - 1)) * student_quantile(prompts - 1, LEVEL) / normal
+
+
 @dataclass(frozen=True)
 class Effect:
     """A figure with its bootstrap interval."""
@@ -29,11 +64,17 @@ class Effect:
     high: float
 
     @classmethod
-    def of(cls, figures: Tensor) -> "Effect":
-        """From (R,): the estimate and the central LEVEL of the replicates."""
+    def of(cls, figures: Tensor, prompts: int) -> "Effect":
+        """From (R,): the estimate, and the central LEVEL of the replicates widened about their median for so many prompts."""
         replicates = figures[1:][figures[1:].isfinite()].double()  # of one picture alone there is no KID
-        low, high = replicates.quantile(torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)).tolist()
-        return cls(float(figures[0]), low, high)
+        ends = torch.tensor([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], dtype=torch.float64)
+        low, middle, high = replicates.quantile(ends).tolist()
+        wider = widening(prompts)
+        return cls(float(figures[0]), middle + wider * (low - middle), middle + wider * (high - middle))
+
+    def within(self, least: float, most: float) -> "Effect":
+        """The same with an interval that ends where the figure can."""
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     def side(self) -> int:
         """-1 or 1 where the interval lies on one side of 0, else 0."""
@@ -102,7 +143,7 @@ class Gap:
     places: tuple[tuple[float, Effect], ...]
 
 
-def gap(a: Sequence[Point], b: Sequence[Point], axis: str, measure: str) -> Gap | None:
+def gap(a: Sequence[Point], b: Sequence[Point], axis: str, measure: str, prompts: int) -> Gap | None:
     """Measure of a less that of b at equal `axis`, by interpolation in every replicate; None without a shared range."""
     span = shared_range(a, b, axis)
     if span is None:
@@ -114,4 +155,4 @@ def gap(a: Sequence[Point], b: Sequence[Point], axis: str, measure: str) -> Gap 
         at = torch.full((ax.shape[1],), place, dtype=torch.float64)
         differences.append(interpolate(ax, ay, at) - interpolate(bx, by, at))
     mean = torch.stack(differences).mean(0)
-    return Gap(Effect.of(mean), tuple((place, Effect.of(d)) for place, d in zip(places, differences, strict=True)))
+    return Gap(Effect.of(mean, prompts), tuple((place, Effect.of(d, prompts)) for place, d in zip(places, differences, strict=True)))

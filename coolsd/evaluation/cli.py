@@ -110,6 +110,7 @@ def claims(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from .claims import QUICK, Size, evaluate
+    from .claims_names import lines
     from .claims_plots import write_html
 
     study = _study(args, ASSETS)
@@ -118,7 +119,7 @@ def claims(args: argparse.Namespace) -> None:
     result = evaluate(study, size, _settings(args), args.quick)
     _write(args, "claims", result)
     write_html(result, args.folder / "claims.html")
-    print("\n".join(verdict["words"] for verdict in result["verdicts"]))
+    print("\n".join([*lines(result), f"Intervals: {result['interval']}."]))
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:

@@ -50,11 +50,17 @@ def _interval(effect: dict[str, float]) -> str:
     return f"{effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}]"
 
 
-def table(verdicts: list[dict[str, Any]]) -> str:
-    """Verdicts as an HTML table, a heading for each part; where along the range a method is ahead is in the row below."""
+def table(verdicts: list[dict[str, Any]], premise: str = "") -> str:
+    """Verdicts as an HTML table, a heading for each part; where along the range a method is ahead is in the row below.
+
+    Args:
+        premise: what is to be known before (c) is read.
+    """
     rows = []
     for part, own in groupby(verdicts, key=lambda v: v["part"]):
         rows.append(f'<tr><th colspan="4">{escape(PARTS[part])}</th></tr>')
+        if part == "c" and premise:
+            rows.append(f'<tr class="premise"><td colspan="4">{escape(premise)}</td></tr>')
         for v in own:
             effect = _interval(v["effect"]) if v["effect"] else "the curves share no range"
             cells = (v["comparison"], v["measure"], effect)
@@ -76,9 +82,10 @@ def tally(verdicts: list[dict[str, Any]]) -> str:
 def words(result: dict[str, Any]) -> str:
     """All verdicts: the paper's claims in the open, this project's own folded away."""
     paper, own = ([v for v in result["verdicts"] if v["paper"] == of_paper] for of_paper in (True, False))
+    premise = result.get("premise", {}).get("words", "")
     note = "An interval that holds 0 decides nothing. In twenty comparisons one interval misses the truth by chance."
     return (
-        f"<h3>The paper's claims: {tally(paper)}</h3><p>{note}</p>{table(paper)}"
+        f"<h3>The paper's claims: {tally(paper)}</h3><p>{note}</p>{table(paper, premise)}"
         f"<details><summary>This project's own claims and controls: {tally(own)}</summary>{table(own)}</details>"
     )
 
@@ -93,7 +100,7 @@ def draw(path: Path = STORED) -> None:
         gr.HTML(f"<p>{escape(provenance(result))}</p>", elem_classes="claims-note")
         drawn = figures(result)
         for pair in (drawn[i : i + 2] for i in range(0, len(drawn), 2)):
-            with gr.Row():
+            with gr.Row(elem_classes="claims-row"):
                 for figure in pair:
                     _plot(figure)
         gr.HTML(words(result), elem_classes="claims-words")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import laboratory, theory
-from ..laboratory import CHOICES, HONEST, MAX_LENGTH, PRESETS, SHAPES, TOKENS, USES_OMEGA, Knobs, LaboratoryError
+from ..laboratory import CAPS, CHOICES, HONEST, LANTERNS, MAX_LENGTH, PRESETS, SHAPES, TOKENS, USES_OMEGA, Knobs, LaboratoryError
 from ..mistakes import MISTAKES
 from ..rules import Lossless
 from . import laboratory_parts as parts
@@ -64,7 +64,7 @@ def look(rows: Any, *values: Any) -> tuple[dict[str, Any], str]:
     asked = laboratory.read_knobs(*knobs)
     token = TOKENS.index(laboratory.read_choice(code, TOKENS, "The code"))
     result = laboratory.one_token(p, q, asked)
-    picture = parts.codes(p, result, token, asked) if asked.choice == "lantern" else ""
+    picture = parts.codes(p, result, token, asked) if asked.choice in LANTERNS else ""
     return parts.describe(p, q, result, asked), picture
 
 
@@ -88,16 +88,16 @@ def omega_for(choice: str, omega: Any) -> Any:
     return BELOW_ONE if off else omega
 
 
-def roll(rows: Any, choice: Any, omega: Any, before: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def roll(rows: Any, before: Any, *values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """10,000 rounds more, in steps: the histogram, and what was counted for the next press.
 
     Args:
         before: what the last press counted; goes on from there when rows and rule are the same, else starts anew.
+        values: the knobs.
     """
     p, q = read_rows(rows)
-    choice = laboratory.read_choice(choice, CHOICES, "The rule")
-    knobs = Knobs(choice, laboratory.read_number(omega, 0, 8, "ω"))
-    asked = {"p": p.tolist(), "q": q.tolist(), "choice": choice, "omega": knobs.omega}
+    knobs = laboratory.read_knobs(*values)
+    asked = {"p": p.tolist(), "q": q.tolist()} | knobs.heard
     goes_on = isinstance(before, dict) and before.get("asked") == asked
     counts = torch.tensor(before["counts"] if goes_on else [0] * len(p))
     if int(counts.sum()) >= MOST:
@@ -146,6 +146,27 @@ def _presets(rows: gr.HTML) -> list[Any]:
     return [button.click(lambda name=name: preset(name), None, rows, queue=False, **PRIVATE) for name, button in buttons]
 
 
+class LanternKnobs:
+    """LANTERN's own knobs, out of sight until `fit` shows those that a rule has."""
+
+    def __init__(self, borrower: bool = False):
+        first, small = Knobs(), {"min_width": 110}
+        with gr.Row(visible=False, elem_classes="lab-knobs") as row:
+            k = gr.Slider(1, len(TOKENS) - 2, first.k, step=1, label="k", buttons=[], **small)
+            budget = gr.Slider(0, 1, first.budget, step=0.01, label="budget", buttons=[], **small)
+            cap = gr.Slider(*CAPS, first.cap, step=0.1, label="λ cap", buttons=[], visible=False, **small)
+            self.code = gr.Dropdown(list(TOKENS), value=BORROWER, label="borrower", visible=borrower, **small)
+            optimal = gr.Checkbox(first.optimal, label="residual G*", **small)
+        self.knobs = [k, budget, cap, optimal]  # in the order of Knobs
+        self.fitted = [row, budget, cap]
+        self.settled = [k.release, budget.release, cap.release, optimal.input]
+
+    @staticmethod
+    def fit(choice: str) -> tuple[Any, ...]:
+        """Updates of `fitted` for a rule."""
+        return tuple(gr.update(visible=shown) for shown in (choice in LANTERNS, choice != "lantern++", choice == "lantern++"))
+
+
 class OneTokenPanel:
     """What happens to one drafted token?"""
 
@@ -165,7 +186,7 @@ class OneTokenPanel:
                     elem_classes="lab-rules",
                 )
                 self.omega = gr.Slider(0, 8, 1.5, step=0.05, label="ω relaxation (1 is lossless)", visible=False, buttons=[])
-                self.draw_lantern()
+                self.lantern = LanternKnobs(borrower=True)
                 with gr.Row(elem_classes="lab-answering"):
                     self.reading = gr.HTML(
                         first[0],
@@ -178,24 +199,15 @@ class OneTokenPanel:
                     self.picture = gr.HTML("", apply_default_css=False, visible=False, min_width=200, scale=2)
         self.connect(rows)
 
-    def draw_lantern(self) -> None:
-        """LANTERN's own knobs."""
-        first, small = Knobs(), {"min_width": 110}
-        with gr.Row(visible=False, elem_classes="lab-knobs") as self.lantern:
-            self.k = gr.Slider(1, len(TOKENS) - 2, first.k, step=1, label="k nearest", buttons=[], **small)
-            self.budget = gr.Slider(0, 1, first.budget, step=0.01, label="budget", buttons=[], **small)
-            self.code = gr.Dropdown(list(TOKENS), value=BORROWER, label="borrower", **small)
-            self.optimal = gr.Checkbox(first.optimal, label="residual G*", **small)
-
     def connect(self, rows: gr.HTML) -> None:
         """Everything that changes the answer."""
-        knobs = [self.choice, self.omega, self.k, self.budget, self.optimal, self.code]
+        knobs = [self.choice, self.omega, *self.lantern.knobs, self.lantern.code]
         shown = [self.reading, self.picture]
         gr.on([rows.input, *(knob.change for knob in knobs)], speaking(look), [rows, *knobs], shown, **LIVE)
         self.choice.change(
-            lambda choice: (gr.update(visible=choice in USES_OMEGA), *[gr.update(visible=choice == "lantern")] * 2),
+            lambda choice: (gr.update(visible=choice in USES_OMEGA), gr.update(visible=choice in LANTERNS), *LanternKnobs.fit(choice)),
             self.choice,
-            [self.omega, self.lantern, self.picture],
+            [self.omega, self.picture, *self.lantern.fitted],
             **LIVE,
         )
 
@@ -230,7 +242,7 @@ def draw_round() -> None:
 
 def draw_trials(rows: gr.HTML) -> None:
     """Do 10,000 rounds look like p?"""
-    *_, first = roll(preset(FIRST_PRESET), "lossless", Knobs.omega, None)
+    *_, first = roll(preset(FIRST_PRESET), None, *astuple(Knobs()))
     choice, counted = gr.State("lossless"), gr.State(first[1])
     gr.HTML("<h3>Do 10,000 rounds look like the target?</h3>", apply_default_css=False)
     with gr.Row():
@@ -238,20 +250,22 @@ def draw_trials(rows: gr.HTML) -> None:
             pressed = []
             gr.HTML("<p class='lab-note'>Honest rules</p>", apply_default_css=False)
             with gr.Row(elem_classes="lab-buttons"):
-                pressed += [(name, gr.Button(HONEST[name], size="sm")) for name in ("lossless", "relaxed")]
+                pressed += [(name, gr.Button(title, size="sm")) for name, title in HONEST.items()]
             gr.HTML("<p class='lab-note'>Famous wrong rules</p>", apply_default_css=False)
             with gr.Row(elem_classes="lab-buttons"):
                 pressed += [(name, gr.Button(mistake.title, size="sm", elem_classes="lab-wrong")) for name, mistake in MISTAKES.items()]
             omega = gr.Slider(0, 8, Knobs.omega, step=0.05, label="ω (relaxed, and vanilla residual)", buttons=[])
+            lantern = LanternKnobs()
             moved = _presets(rows)
             more = gr.Button("10,000 rounds more", variant="primary")
         with gr.Column(scale=8, min_width=340):
             shown = gr.HTML(first[0], apply_default_css=False)
     lane = {**PRIVATE, "concurrency_id": "laboratory", "concurrency_limit": 8}
+    asked, answer = [rows, counted, choice, omega, *lantern.knobs], [shown, counted]
     for name, button in pressed:
-        start = speaking(lambda omega, name=name: (name, omega_for(name, omega), None))
-        chosen = button.click(start, omega, [choice, omega, counted], **lane)
-        chosen.success(roll_live, [rows, choice, omega, counted], [shown, counted], **lane)
-    gr.on([more.click, omega.release], roll_live, [rows, choice, omega, counted], [shown, counted], **lane)
+        start = speaking(lambda omega, name=name: (name, omega_for(name, omega), None, *LanternKnobs.fit(name)))
+        chosen = button.click(start, omega, [choice, omega, counted, *lantern.fitted], **lane)
+        chosen.success(roll_live, asked, answer, **lane)
+    gr.on([more.click, omega.release, *lantern.settled], roll_live, asked, answer, **lane)
     for event in moved:
-        event.success(roll_live, [rows, choice, omega, counted], [shown, counted], **lane)
+        event.success(roll_live, asked, answer, **lane)

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from .. import laboratory
-from ..laboratory import CHOICES, HONEST, TOKENS, USES_OMEGA, ChiSquare, Contestant, Knobs, OneRound, OneToken
+from ..laboratory import CHOICES, HONEST, LANTERNS, TOKENS, USES_OMEGA, ChiSquare, Contestant, Knobs, OneRound, OneToken
 from ..mistakes import MISTAKES
 from .lanes import number
 
 SCALES = (0.3, 0.45, 0.6, 0.8, 1.0)  # tops of the bars' axis
 EXACT = 1e-9  # a smaller total variation is rounding
+OWN_RESIDUAL = "LANTERN's own residual"
 SAME = 1e-5  # costs that differ by less are equal: δ is solved to float32
 
 
@@ -79,8 +80,8 @@ def describe(p: Tensor, q: Tensor, result: OneToken, knobs: Knobs) -> dict[str, 
     tone, verdict = _verdict(result, knobs)
     overlap, accepted, rejected = float(result.overlap.sum()), result.accepted, 1 - result.accepted
     extra, residual = float(result.extra.sum()), "the residual G*" if knobs.choice in HONEST else "what this rule takes for the residual"
-    if knobs.choice == "lantern" and not knobs.optimal:
-        residual = "LANTERN's own residual"
+    if knobs.choice in LANTERNS and not knobs.optimal:
+        residual = OWN_RESIDUAL
     why_accept = f"The overlap Σ min(p, q) is {two(overlap)}: what lossless decoding accepts."
     if not torch.equal(result.drawn, q):
         why_accept = f"The drafts are not drawn from q: p overlaps with their true row by {two(overlap)}."
@@ -108,7 +109,7 @@ def describe(p: Tensor, q: Tensor, result: OneToken, knobs: Knobs) -> dict[str, 
 ABOUT = {
     "lossless": "f = min(1, p/q). Make p and q alike and the overlap grows: a good drafter is one that agrees.",
     "relaxed": "f = min(1, ω p/q), the rule of COOL-SD. Above 1 it keeps more than the overlap; below 1 it is stricter, and still exact.",
-    "lantern": "",  # said below its picture
+    **dict.fromkeys(LANTERNS, ""),  # said below their picture
     **{name: f"Wrong on purpose. {mistake.about}" for name, mistake in MISTAKES.items()},
 }
 
@@ -173,10 +174,12 @@ def codes(p: Tensor, result: OneToken, token: int, knobs: Knobs) -> str:
     total = sum(mass for _, mass in lent)
     words = f"{TOKENS[token]} may borrow {two(total)} from {' and '.join(names)}, and uses {two(gained)}."
     if not names:
-        words = f"{TOKENS[token]} borrows nothing: its nearest code, {TOKENS[lent[0][0]]}, has more mass than the budget, or none."
+        limit = f"(λ − 1) p({TOKENS[token]})" if knobs.choice == "lantern++" else "the budget"
+        words = f"{TOKENS[token]} borrows nothing: its nearest code, {TOKENS[lent[0][0]]}, has more mass than {limit}, or none."
+    most = f"as long as its own mass grows {knobs.cap:g}-fold (λ) at most" if knobs.choice == "lantern++" else "up to the budget"
     return f"""
 <figure class="lab-codes"><svg viewBox="-4 0 108 78" role="img" aria-label="{words}">{"".join(lines + dots)}</svg>
-<figcaption>A drafted code may borrow the target mass of its k nearest codes, up to the budget. {words}
+<figcaption>A drafted code may borrow the target mass of its k nearest codes, {most}. {words}
 Larger disc: more target mass.</figcaption></figure>"""
 
 
@@ -312,6 +315,9 @@ def histogram(p: Tensor, result: OneToken, counts: Tensor, knobs: Knobs) -> str:
 
 
 def _at(knobs: Knobs) -> str:
+    if knobs.choice in LANTERNS:
+        limit = f"λ = {knobs.cap:g}" if knobs.choice == "lantern++" else f"budget {knobs.budget:g}"
+        return f" with k = {knobs.k}, {limit} and {'the residual G*' if knobs.optimal else OWN_RESIDUAL}"
     return f" with ω = {knobs.omega:g}" if knobs.choice in USES_OMEGA else ""
 
 
