@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import METHODS, Run, Settings, generate, load, omega, stream, validate
+from .exports import format_of, save_picture
 from .models.world import notice
 from .settings import CHOICES, OPTIONAL, TREES
 
@@ -106,6 +107,8 @@ def generate_command(args: argparse.Namespace) -> None:
     """Decode one picture, with progress on standard error."""
     settings = validate(METHODS, **chosen_settings(args))
     check_files(args.out, args.json)
+    if args.out:
+        format_of(args.out)
     pair = chosen_pair(args)
     if told := notice(pair, settings.prompt):
         print(told, file=sys.stderr)
@@ -125,9 +128,7 @@ def generate_command(args: argparse.Namespace) -> None:
     if args.json:
         run.to_json(args.json)
     if args.out:
-        from .exports import png
-
-        args.out.write_bytes(png(pair.picture(run.tokens), run))
+        save_picture(pair.picture(run.tokens), run, args.out)
 
 
 def targets_command(_: argparse.Namespace) -> None:
@@ -227,7 +228,7 @@ def build_parser() -> argparse.ArgumentParser:
     one = commands.add_parser("generate", help="decode one picture")
     one.add_argument("prompt")
     one.add_argument("--method", default="coolsd", choices=list(METHODS))
-    one.add_argument("--out", type=Path, help="write the picture as PNG, with all settings in its metadata")
+    one.add_argument("--out", type=Path, help="write the picture, as .png, .jpg or .webp, with all settings in its metadata")
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
     commands.add_parser("targets", help="which models run here, and what the others lack").set_defaults(run=targets_command)

@@ -9,6 +9,12 @@ EXAMPLES = (
     "a sunflower",
 )
 
+# Titles of pop-ups, in place of gradio's "Error".
+CHANGE = "Please change one thing"
+RUNNING = "Already running"
+FULL = "Please wait a minute"
+FAILED = "The run failed"
+
 # key: (label, definition). Shown on hover and focus, and listed in About.
 DEFINITIONS = {
     "seconds": (
