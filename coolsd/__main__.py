@@ -48,6 +48,13 @@ def _number_or_auto(text: str) -> float | int | None:
     return None if text.lower() in ("auto", "none") else _number(text)
 
 
+class Words(argparse.Action):
+    """A prompt whose words came one by one, as without quotes, or in one piece."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, " ".join(values))
+
+
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """One option for every setting but prompt and method."""
     for field in fields(Settings):
@@ -226,14 +233,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m coolsd", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("generate", help="decode one picture")
-    one.add_argument("prompt")
+    one.add_argument("prompt", nargs="+", action=Words, help="what to draw")
     one.add_argument("--method", default="coolsd", choices=list(METHODS))
     one.add_argument("--out", type=Path, help="write the picture, as .png, .jpg or .webp, with all settings in its metadata")
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
     commands.add_parser("targets", help="which models run here, and what the others lack").set_defaults(run=targets_command)
     stored = commands.add_parser("record", help="record a comparison that the page shows before anything is pressed")
-    stored.add_argument("prompt")
+    stored.add_argument("prompt", nargs="+", action=Words, help="what to draw")
     stored.add_argument("--name", required=True, help="file name; the page shows the first in alphabetical order")
     stored.add_argument("--folder", type=Path, help="default assets/runs")
     stored.add_argument("--reference", default="eagle1", choices=list(METHODS))

@@ -93,6 +93,11 @@ def test_a_picture_is_written_as_its_name_ends_with_its_settings(tmp_path, name,
     assert image.mode == ("RGB" if tokens == 16 or kind == "JPEG" else "RGBA")
 
 
+def test_a_prompt_needs_no_quotes(tmp_path):
+    assert cli.main(["generate", "a", "red", "rose", "--max-tokens", "2", "--json", str(tmp_path / "a.json")]) == 0
+    assert Run.from_json(tmp_path / "a.json").settings.prompt == "a red rose"
+
+
 def test_an_ending_is_refused_before_anything_is_loaded(monkeypatch, capsys):
     monkeypatch.setattr(cli, "load", lambda *_: pytest.fail("nothing may load"))
     assert cli.main(["generate", "x", "--out", "x.bmp"]) == 2

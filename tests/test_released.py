@@ -355,3 +355,16 @@ def test_passes_are_timed_with_random_weights(monkeypatch, name):
     assert name in floor.table(found)
     with pytest.raises(LoadError, match="no sizes for 'meadow'"):
         floor.measure("meadow", "cpu")
+
+
+@pytest.mark.parametrize(("each", "calls"), [(0.1, 1 + 30), (7.0, 1 + 3), (30.0, 1 + 3)])
+def test_a_slow_machine_repeats_a_pass_less_often(monkeypatch, each, calls):
+    clock, done = [0.0], []
+    monkeypatch.setattr(floor, "perf_counter", lambda: clock[0])
+
+    def call():
+        done.append(1)
+        clock[0] += each
+
+    assert floor.seconds(call, torch.device("cpu"), 30) == pytest.approx(each)
+    assert len(done) == calls
