@@ -4,14 +4,30 @@ import argparse
 import contextlib
 import logging
 import os
+import shlex
+from collections.abc import Iterable
 
 with contextlib.suppress(ImportError):
     import spaces  # noqa: F401  (on ZeroGPU it has to come before torch; elsewhere there is none)
 
-from coolsd.ui.engine import DEFAULT_TARGET
+import gradio as gr
+
+from coolsd.models.targets import FORM, read_files
+from coolsd.ui.engine import DEFAULT_TARGET, default_engine
 from coolsd.ui.page import build, launch_options
 
-demo = build()
+VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some
+
+
+def page(named: Iterable[str] = ()) -> gr.Blocks:
+    """The page, with the local files of COOLSD_FILES and these; ends in one line where they are no such thing."""
+    try:
+        return build(default_engine(read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])))
+    except ValueError as error:
+        raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
+
+
+demo = page()
 
 
 def main() -> None:
@@ -20,12 +36,15 @@ def main() -> None:
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"), help="address to serve on (0.0.0.0: everyone)")
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
     parser.add_argument("--open", action="store_true", help="open a browser window")
+    files = f"local files of a target: {FORM}; parts: target, drafter (or none), vq, text; may be repeated, and stand in {VARIABLE}"
+    parser.add_argument("--files", action="append", default=[], metavar="TARGET.PART=PATH", help=files)
     asked = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
-    demo.launch(server_name=asked.host, server_port=asked.port, inbrowser=asked.open, prevent_thread_lock=True, **launch_options())
-    demo.loader.start(DEFAULT_TARGET)
-    demo.block_thread()
+    shown = page(asked.files) if asked.files else demo
+    shown.launch(server_name=asked.host, server_port=asked.port, inbrowser=asked.open, prevent_thread_lock=True, **launch_options())
+    shown.loader.start(DEFAULT_TARGET)
+    shown.block_thread()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import METHODS, Run, Settings, generate, load, omega, stream, validate
+from .exports import format_of, save_picture
 from .models.world import notice
 from .settings import CHOICES, OPTIONAL, TREES
 
@@ -45,6 +46,13 @@ def _number(text: str) -> float | int:
 
 def _number_or_auto(text: str) -> float | int | None:
     return None if text.lower() in ("auto", "none") else _number(text)
+
+
+class Words(argparse.Action):
+    """A prompt whose words came one by one, as without quotes, or in one piece."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, " ".join(values))
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +114,8 @@ def generate_command(args: argparse.Namespace) -> None:
     """Decode one picture, with progress on standard error."""
     settings = validate(METHODS, **chosen_settings(args))
     check_files(args.out, args.json)
+    if args.out:
+        format_of(args.out)
     pair = chosen_pair(args)
     if told := notice(pair, settings.prompt):
         print(told, file=sys.stderr)
@@ -125,9 +135,7 @@ def generate_command(args: argparse.Namespace) -> None:
     if args.json:
         run.to_json(args.json)
     if args.out:
-        from .exports import png
-
-        args.out.write_bytes(png(pair.picture(run.tokens), run))
+        save_picture(pair.picture(run.tokens), run, args.out)
 
 
 def targets_command(_: argparse.Namespace) -> None:
@@ -238,14 +246,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m coolsd", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("generate", help="decode one picture")
-    one.add_argument("prompt")
+    one.add_argument("prompt", nargs="+", action=Words, help="what to draw")
     one.add_argument("--method", default="coolsd", choices=list(METHODS))
-    one.add_argument("--out", type=Path, help="write the picture as PNG, with all settings in its metadata")
+    one.add_argument("--out", type=Path, help="write the picture, as .png, .jpg or .webp, with all settings in its metadata")
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
     commands.add_parser("targets", help="which models run here, and what the others lack").set_defaults(run=targets_command)
     stored = commands.add_parser("record", help="record a comparison that the page shows before anything is pressed")
-    stored.add_argument("prompt")
+    stored.add_argument("prompt", nargs="+", action=Words, help="what to draw")
     stored.add_argument("--name", required=True, help="file name; the page shows the first in alphabetical order")
     stored.add_argument("--folder", type=Path, help="default assets/runs")
     stored.add_argument("--reference", default="eagle1", choices=list(METHODS))

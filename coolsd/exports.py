@@ -17,6 +17,8 @@ from .trace import SCHEMA, Run
 log = logging.getLogger(__name__)
 RECORDED = Path(__file__).resolve().parents[1] / "assets" / "runs"
 LANES = ("reference", "relaxed")
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+SOFTWARE, COMMENT, EXIF = 0x0131, 0x9286, 0x8769  # EXIF tags: program, user's comment, and the directory that the latter is in
 
 
 @dataclass
@@ -83,17 +85,51 @@ def png(image: Image.Image, run: Run) -> bytes:
 
     A run that did not fill its grid says so under `stopped`, and its picture is transparent where no token came.
     """
-    settings = run.settings.to_dict()
     info = PngInfo()
     info.add_text("Software", "COOL-SD")
-    info.add_text("coolsd", json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment}))
+    info.add_text("coolsd", _recipe(run))
     if not run.complete:
         info.add_text("stopped", _share(run))
-    for name, value in settings.items():
+    for name, value in run.settings.to_dict().items():
         info.add_text(name, "auto" if name == "mu" and value is None else str(value))
     buffer = io.BytesIO()
     image.convert("RGB" if run.complete else "RGBA").save(buffer, "PNG", pnginfo=info)
     return buffer.getvalue()
+
+
+def _recipe(run: Run) -> str:
+    """What it takes to draw the picture again, as JSON in ASCII."""
+    settings = run.settings.to_dict()
+    return json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment})
+
+
+def format_of(path: Path) -> str:
+    """The format that a picture's name asks for.
+
+    Raises:
+        ValueError: no ending, or one that is none of FORMATS.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path.name} does not end like a picture. Give a name that ends in {', '.join(FORMATS)}.")
+    return FORMATS[path.suffix.lower()]
+
+
+def save_picture(image: Image.Image, run: Run, path: Path) -> None:
+    """Write the picture as its name ends. PNG: see `png`. The others hold the same JSON as EXIF comment; WebP is lossless, and JPEG knows
+    no transparency: black is where no token came.
+
+    Raises:
+        ValueError: see `format_of`.
+    """
+    kind = format_of(path)
+    if kind == "PNG":
+        path.write_bytes(png(image, run))
+        return
+    exif = Image.Exif()
+    exif[SOFTWARE] = "COOL-SD"
+    exif.get_ifd(EXIF)[COMMENT] = b"ASCII\0\0\0" + _recipe(run).encode()
+    how = {"quality": 95, "subsampling": 0} if kind == "JPEG" else {"lossless": True}
+    image.convert("RGB" if run.complete or kind == "JPEG" else "RGBA").save(path, kind, exif=exif, **how)
 
 
 def data_uri(content: bytes, kind: str) -> str:

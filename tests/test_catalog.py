@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import CONFIG, DRAFTER, check_lesson, tiny_pair, write_tiny
 
-from coolsd import METHODS, Run, SettingsError, generate, load
+from coolsd import METHODS, Run, SettingsError, generate, load, stream
 from coolsd.models import catalog, families
 from coolsd.models.weights import LoadError, from_lantern, read_state
 
@@ -211,3 +211,12 @@ def test_joined_weights_keep_names_and_numbers_and_are_joined_again_when_moved(t
     layer.fuse()
     assert layer.is_fused()
     assert layer.joined.dtype == torch.float64
+
+
+def test_misuse_of_the_library_is_told_before_anything_runs():
+    for call in (generate, stream):
+        with pytest.raises(TypeError, match=r"first argument is a loaded pair, not 'a rose'\. Load one"):
+            call("a rose", tiny_pair())
+        for entries in (True, -1, 2.5):
+            with pytest.raises(SettingsError, match="no number of entries"):
+                call(tiny_pair(), PROMPT, inspect=entries)

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 from tiny import tiny_pair
 
 import coolsd.__main__ as cli
-from coolsd import Run, exports
+from coolsd import Run, exports, generate
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +65,42 @@ def test_a_lossless_run_says_so(capsys):
         (["bench", "--random-weights", "llamagen-256", "--device", "banana"], "not a device"),
         (["generate", "x", "--out", "no/such/x.png"], "no folder no/such"),
         (["generate", "x", "--json", "."], "is a folder"),
+        (["generate", "x", "--out", "x.gif"], "x.gif does not end like a picture. Give a name that ends in .png, .jpg, .jpeg, .webp."),
+        (["generate", "x", "--out", "flower"], "flower does not end like a picture"),
     ],
 )
 def test_bad_input_says_what_to_do(arguments, message, capsys):
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.PNG", "PNG"), ("a.jpg", "JPEG"), ("a.jpeg", "JPEG"), ("a.webp", "WEBP")])
+@pytest.mark.parametrize("tokens", [16, 6])
+def test_a_picture_is_written_as_its_name_ends_with_its_settings(tmp_path, name, kind, tokens):
+    asked = ["a red “rose”", "--delta", "3", "--seed", "5", "--max-tokens", str(tokens)]
+    assert cli.main(["generate", *asked, "--out", str(tmp_path / name)]) == 0
+    image = Image.open(tmp_path / name)
+    assert image.format == kind
+    comment = image.getexif().get_ifd(exports.EXIF).get(exports.COMMENT, b"").removeprefix(b"ASCII\0\0\0")
+    recipe = json.loads(image.text["coolsd"] if kind == "PNG" else comment)
+    run = generate(tiny_pair(), **recipe["settings"])
+    assert (run.settings.prompt, run.settings.delta, run.settings.seed) == ("a red “rose”", 3.0, 5)
+    rgb, there = (
+        (np.asarray(picture.convert("RGB"), float) for picture in (image, run.image)),
+        np.asarray(run.image.convert("RGBA"))[..., 3],
+    )
+    assert np.abs(np.subtract(*rgb))[there > 0].mean() < (8 if kind == "JPEG" else 1e-9)
+    assert image.mode == ("RGB" if tokens == 16 or kind == "JPEG" else "RGBA")
+
+
+def test_a_prompt_needs_no_quotes(tmp_path):
+    assert cli.main(["generate", "a", "red", "rose", "--max-tokens", "2", "--json", str(tmp_path / "a.json")]) == 0
+    assert Run.from_json(tmp_path / "a.json").settings.prompt == "a red rose"
+
+
+def test_an_ending_is_refused_before_anything_is_loaded(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "load", lambda *_: pytest.fail("nothing may load"))
+    assert cli.main(["generate", "x", "--out", "x.bmp"]) == 2
 
 
 def test_local_files_are_named_by_part(monkeypatch, capsys):

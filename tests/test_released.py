@@ -8,12 +8,11 @@ import shutil
 import weakref
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from test_t5 import write_t5
+from released import DATA, TINY, shrink_llamagen, write_llamagen
 from test_vq import NAMES, patterned
 
 from coolsd import generate, load
@@ -21,14 +20,12 @@ from coolsd.evaluation import floor
 from coolsd.models import catalog, hub
 from coolsd.models.chameleon import Chameleon, ChameleonConfig
 from coolsd.models.eagle import Eagle, EagleConfig
-from coolsd.models.families import llamagen_target, load_drafter, load_llamagen
+from coolsd.models.families import llamagen_target, load_drafter
 from coolsd.models.llamagen import LlamaGen, LlamaGenConfig
 from coolsd.models.vq import _network, from_llamagen
 from coolsd.models.weights import LoadError, fill, from_lantern, read_state
 
-DATA = Path(__file__).parent / "data"
 SHAPES = json.loads((DATA / "released_shapes.json").read_text())
-TINY = LlamaGenConfig(dim=64, layers=3, heads=4, ffn=256, vocab=256, caption_dim=48, caption_tokens=120, grid=4)
 
 
 # ---- real sizes, on the meta device
@@ -78,24 +75,12 @@ def test_vq16_has_exactly_the_released_names_and_shapes():
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
-    """One path a part, tiny."""
-    root = tmp_path_factory.mktemp("llamagen")
-    torch.save({"model": patterned(NAMES["llamagen"])}, root / "vq_ds16_t2i.pt")
-    return {
-        "target": DATA / "tiny_t2i_stage1.pt",
-        "drafter": DATA / "tiny_lantern_drafter",
-        "vq": root / "vq_ds16_t2i.pt",
-        "text": write_t5(root / "t5"),
-    }
+    return write_llamagen(tmp_path_factory.mktemp("llamagen"))
 
 
 @pytest.fixture
 def entry(monkeypatch):
-    """llamagen-256 with the tiny model's sizes."""
-    tiny = replace(catalog.CATALOG["llamagen-256"], build=partial(load_llamagen, "llamagen-256", TINY))
-    monkeypatch.setitem(catalog.CATALOG, "llamagen-256", tiny)
-    monkeypatch.setattr(catalog, "_pairs", {})
-    return tiny
+    return shrink_llamagen(monkeypatch)
 
 
 @pytest.mark.parametrize("target", ["tiny_t2i_stage1.pt", "tiny_lantern_target"])
@@ -370,3 +355,16 @@ def test_passes_are_timed_with_random_weights(monkeypatch, name):
     assert name in floor.table(found)
     with pytest.raises(LoadError, match="no sizes for 'meadow'"):
         floor.measure("meadow", "cpu")
+
+
+@pytest.mark.parametrize(("each", "calls"), [(0.1, 1 + 30), (7.0, 1 + 3), (30.0, 1 + 3)])
+def test_a_slow_machine_repeats_a_pass_less_often(monkeypatch, each, calls):
+    clock, done = [0.0], []
+    monkeypatch.setattr(floor, "perf_counter", lambda: clock[0])
+
+    def call():
+        done.append(1)
+        clock[0] += each
+
+    assert floor.seconds(call, torch.device("cpu"), 30) == pytest.approx(each)
+    assert len(done) == calls

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 
 import gradio as gr
@@ -15,13 +16,14 @@ from tiny import tiny_pair
 
 import coolsd
 from coolsd import exports
-from coolsd.settings import Settings, SettingsError
+from coolsd.settings import NUMBERS, Settings, SettingsError
 from coolsd.trace import Run
-from coolsd.ui import controls
-from coolsd.ui.api import PARAMETERS
+from coolsd.ui import controls, laboratory
+from coolsd.ui.api import PARAMETERS, endpoint
 from coolsd.ui.compare import View
-from coolsd.ui.engine import Loader
-from coolsd.ui.page import Page, build
+from coolsd.ui.engine import QUEUE, Loader
+from coolsd.ui.page import Page, build, shows
+from coolsd.ui.text import CHANGE, FAILED, FULL
 
 # --- settings in ----------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +85,9 @@ def test_link_sets_what_it_can_and_says_what_it_cannot():
     query = {"prompt": "blue lake", "delta": "3.1", "nu": "nan", "clamp": "maybe", "method": "uniform", "seed": "7", "draft_length": "2.5"}
     values, notices = controls.from_query({**query, "unknown": "1", "target": "lumina-768"}, METHODS)
     assert values == {"prompt": "blue lake", "delta": 3.1, "method": "uniform", "seed": 7}
-    assert [n.split("=")[0] for n in notices] == ["target", "nu", "clamp", "draft_length"]
+    assert [n.split("=")[0] for n in notices[1:]] == ["nu", "clamp", "draft_length"]
+    assert notices[0] == "there is no target called 'lumina-768', only meadow"
+    assert notices[3] == "draft_length=2.5: 2.5 is not a whole number. Give the draft length as a whole number from 1 to 16"
     assert not any(n.endswith(".") for n in controls.from_query({"tree": "oak", "siblings": "no"}, METHODS)[1])
 
 
@@ -93,6 +97,28 @@ def test_slider_ranges_lie_within_what_is_accepted():
             change = {name: value} if name != "mu" else {"mu": value, "mu_auto": False}
             assert getattr(asked(**change).relaxed, name) == value
         assert controls.DEFAULTS[name] is None or low <= controls.DEFAULTS[name] <= high
+
+
+def test_a_link_may_ask_for_all_that_the_command_line_takes():
+    for name, limits in {n: lims[:2] for n, lims in NUMBERS.items() if n in controls.RANGES}.items():
+        for value in limits if name != "top_p" else limits[1:]:
+            assert controls.from_query({name: f"{value:.10g}"}, METHODS) == ({name: value}, []), name
+            low, high, _ = controls.RANGES[name]
+            update = shows(name, value)
+            assert update.get("minimum", low) <= update["value"] <= update.get("maximum", high)
+        refused = controls.from_query({name: f"{limits[1] + 1:.10g}"}, METHODS)
+        assert refused[0] == {}
+        assert f"from {limits[0]:g} to {limits[1]:.10g}" in refused[1][0]
+    assert "leaves no token" in controls.from_query({"top_p": "0"}, METHODS)[1][0]
+    assert shows("delta", 15.0) == gr.update(value=15.0, minimum=0.0, maximum=15.0)
+    assert shows("delta", 3.0) == gr.update(value=3.0)
+    assert shows("neighbours", None) == gr.update(value=None)
+
+
+def test_the_endpoints_words_give_the_limits_that_hold():
+    for name in ("delta", "nu", "mu", "draft_length", "weight", "neighbours", "budget", "cfg_scale", "temperature", "seed"):
+        low, high, _ = NUMBERS[name]
+        assert f"{low:g} to {high:.10g}" in PARAMETERS[name]
 
 
 TREES_OF_PEOPLE = [
@@ -191,6 +217,30 @@ def test_generate_returns_the_run_of_the_library(api):
 def test_generate_refuses_bad_input_with_advice(api, change, told):
     with pytest.raises(Exception, match=told):
         api.predict(**{"prompt": "a lake", **change}, api_name="/generate")
+
+
+def test_no_pop_up_is_called_error():
+    made = engine(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
+    generate = endpoint(made, Loader(made.load))
+    page = Page(made, Loader(made.load), "")
+    values = [{**controls.DEFAULTS, "delta": None}[name] for name in controls.CONTROLS]
+    titles = {}
+    for what, call in {
+        "bad": lambda: list(generate("")),
+        "broken": lambda: list(generate("lake")),
+        "page": lambda: page.prepare(session("a"), *values),
+        "laboratory": lambda: laboratory.speaking(laboratory.look)({"p": "x"}, None),
+    }.items():
+        with pytest.raises(gr.Error) as caught:
+            call()
+        titles[what] = caught.value.title
+    with ExitStack() as line:
+        for _ in range(QUEUE + 1):
+            line.enter_context(made.turns.place())
+        with pytest.raises(gr.Error) as caught:
+            list(generate("lake"))
+    titles["full"] = caught.value.title
+    assert titles == {"bad": CHANGE, "broken": FAILED, "page": CHANGE, "laboratory": CHANGE, "full": FULL}
 
 
 def test_private_events_refuse_bad_values_with_advice(api, tmp_path):

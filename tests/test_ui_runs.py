@@ -276,7 +276,9 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     assert "train drafter" in page.explain("plain")["value"]
     assert [update["value"] for update in page.suit("plain")] == ["ar", "ar", 9, 3.0]
     assert [update["value"] for update in page.suit("meadow")] == [controls.DEFAULTS[name] for name in SUITED]
-    assert controls.from_query({"target": "big"}, METHODS, page.engine.offers())[1]
+    told = controls.from_query({"target": "big"}, METHODS, page.engine.offers())[1]
+    lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
+    assert told == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]
     assert controls.from_query({"target": "plain"}, METHODS, page.engine.offers())[0] == {"target": "plain"}
 
 

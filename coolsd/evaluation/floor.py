@@ -28,7 +28,8 @@ from ..sampling import draw, to_probs
 
 WORDS = 20  # condition tokens of the prompt
 CHUNK = 32  # tokens a pass on the way to the middle of the picture
-WARM_UP = 3  # calls: as it is, recording, replay
+WARM_UP = 3  # calls on a GPU: as it is, recording, replay; elsewhere one
+ENOUGH = (3, 20.0)  # a slow machine repeats a call no more than so often once that took so many seconds
 COPY = {"cuda": 2**31, "cpu": 2**28}  # bytes of the copy; more than any cache holds
 
 
@@ -106,11 +107,11 @@ def _wait(device: torch.device) -> None:
 
 
 def seconds(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    """Median seconds of a call that has been warmed up."""
-    for _ in range(WARM_UP):
+    """Median seconds of a call that has been warmed up; of fewer repeats, see ENOUGH, where it takes long."""
+    for _ in range(WARM_UP if device.type == "cuda" else 1):
         call()
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < repeats and (len(times) < ENOUGH[0] or sum(times) < ENOUGH[1]):
         _wait(device)
         began = perf_counter()
         call()

@@ -3,7 +3,7 @@
 import logging
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -124,6 +124,19 @@ def named_dtype(asked: Any) -> torch.dtype | None:
     return dtype
 
 
+def check_parts(name: str, given: Collection[str]) -> None:
+    """Refuse a target, or parts of it, that the catalog does not know.
+
+    Raises:
+        LoadError: with the names that there are.
+    """
+    if name not in CATALOG:
+        raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
+    known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
+    if unknown := sorted(set(given) - known):
+        raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
+
+
 def available(name: str, **paths: Any) -> list[str]:
     """What keeps a target from being used here, one line each; empty when nothing does. Downloads nothing.
 
@@ -137,12 +150,9 @@ def available(name: str, **paths: Any) -> list[str]:
         if found < needs:
             have = f"this one has {found:.1f} GB" if found else "none was found"
             lines.append(f"{entry.title} needs a GPU with {needs:.1f} GB; {have}.")
-    for part in entry.parts:
-        path = paths.get(part.what)
-        if path is not None and not Path(path).expanduser().exists():
-            lines.append(f"{part.what}: {path} does not exist.")
-        elif path is None and not part.optional and local(part) is None:
-            lines.append(missing_line(part))
+    named = {what: path for what, path in paths.items() if path is not None and (what, path) != ("drafter", "none")}
+    lines += [f"{what}: {path} does not exist." for what, path in named.items() if not Path(path).expanduser().exists()]
+    lines += [missing_line(part) for part in entry.parts if part.what not in named and not part.optional and local(part) is None]
     return lines
 
 
@@ -251,12 +261,8 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
         raise LoadError(f"{name!r} is not the name of a target. Known: {', '.join(CATALOG)}.")
     if name not in CATALOG and (Path(name) / "config.json").exists():
         return load("meadow", device, dtype, folder=name, **paths)
-    if name not in CATALOG:
-        raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
+    check_parts(name, paths)
     device, dtype = named_device(device), named_dtype(dtype)
-    known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
-    if unknown := sorted(paths.keys() - known):
-        raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
     paths = {what: path for what, path in paths.items() if path is not None}
     key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
     with _lock:

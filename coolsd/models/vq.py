@@ -1,7 +1,8 @@
 """Public picture-tokenizer files as transformers' JanusVQVAE: LlamaGen's VQ-16 and Chameleon's VQGAN, which is the same network without
 attention in its levels.
 
-Neither file carries a configuration: what the shapes tell is read from them, the rest is the published architecture.
+Neither file carries a configuration: what the shapes tell is read from them, the rest is the published architecture. Tensors keep the
+originals' order in memory: convolutions in channels_last add up in another one, which puts pixels up to 2e-5 off, for a sixth less time.
 """
 
 from pathlib import Path
@@ -83,7 +84,7 @@ def load_llamagen_vq(path: Path, grid: int) -> ImageTokenizer:
     """
     state = from_llamagen(_tensors(path))
     vqvae = fill(_network(state), state, "picture tokenizer")
-    return ImageTokenizer(vqvae.float().to(memory_format=torch.channels_last), grid)
+    return ImageTokenizer(vqvae.float(), grid)
 
 
 def load_chameleon_vq(path: Path, grid: int) -> ImageTokenizer:
@@ -99,4 +100,4 @@ def load_chameleon_vq(path: Path, grid: int) -> ImageTokenizer:
     for level in (*vqvae.encoder.down, *vqvae.decoder.up):
         level.attn = nn.ModuleList()
     vqvae = fill(vqvae, state, "picture tokenizer")
-    return ImageTokenizer(vqvae.float().to(memory_format=torch.channels_last), grid, normalise=False, rounding=0.0)
+    return ImageTokenizer(vqvae.float(), grid, normalise=False, rounding=0.0)

@@ -15,6 +15,7 @@ from ..settings import Settings, SettingsError, validate
 from .compare import PACE, wait_for_turn
 from .engine import DEFAULT_TARGET, Engine, Full, Loader
 from .lanes import Lane
+from .text import CHANGE, FAILED, FULL
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +87,11 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
             settings = validate(engine.methods, **{name: asked[name] for name in PARAMETERS})
             yield from decode(engine, loader, settings)
         except (SettingsError, Full) as error:
-            raise gr.Error(str(error), print_exception=False) from None
+            raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
             log.exception("the run failed")
             message = f"The run failed: {type(error).__name__}: {error}. Try again, or change the settings."
-            raise gr.Error(message, print_exception=False) from None
+            raise gr.Error(message, title=FAILED, print_exception=False) from None
 
     return generate
 

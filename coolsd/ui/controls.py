@@ -3,12 +3,11 @@
 Knows nothing of layout. The order of CONTROLS is the order in which handlers receive values and in which a link spells them.
 """
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings import CHOICES, INTEGERS, MAX_PROMPT, Settings, SettingsError, validate
+from ..settings import CHOICES, MAX_PROMPT, Settings, SettingsError, validate
 from .engine import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
@@ -125,18 +124,35 @@ def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]
 def from_query(
     query: Mapping[str, str], methods: Collection[str], offers: Mapping[str, Any] = EMBEDDED
 ) -> tuple[dict[str, Any], list[str]]:
-    """Control values a link asks for, and a sentence for each that was refused."""
+    """Control values a link asks for, and a sentence for each that was refused. Numbers may be all that `validate` takes, as anywhere."""
     values, notices = {}, []
     for name in CONTROLS:
         if name in query:
             try:
-                values[name] = _parse(name, query[name], [n for n, o in offers.items() if not o.missing] if name == "target" else methods)
+                values[name] = _target(query[name], offers) if name == "target" else _parse(name, query[name], methods)
             except ValueError as error:
                 notices.append(str(error).removesuffix("."))
     return values, notices
 
 
-def _parse(name: str, text: str, known: Collection[str]) -> Any:
+def span(name: str, value: Any) -> dict[str, float]:
+    """The limits of a slider that has to show a value from outside of its usual range; empty for any other."""
+    low, high, _ = RANGES.get(name, (0, 0, 0))
+    if name not in RANGES or value is None or low <= value <= high:
+        return {}
+    return {"minimum": min(low, value), "maximum": max(high, value)}
+
+
+def _target(text: str, offers: Mapping[str, Any]) -> str:
+    if text not in offers:
+        raise ValueError(f"there is no target called {text[:40]!r}, only {', '.join(offers)}")
+    if missing := offers[text].missing:
+        lacks = "; ".join(line.split(". ")[0].removesuffix(".") for line in missing)
+        raise ValueError(f"target={text} cannot run here yet: {lacks} (choose it at the top for how to get it)")
+    return text
+
+
+def _parse(name: str, text: str, methods: Collection[str]) -> Any:
     if name == "prompt":
         if not text.strip() or len(text) > MAX_PROMPT:
             raise ValueError(f"prompt must have 1 to {MAX_PROMPT} characters")
@@ -145,24 +161,22 @@ def _parse(name: str, text: str, known: Collection[str]) -> Any:
         if text not in ("true", "false"):
             raise ValueError(f"{name}={text[:40]} must be true or false")
         return text == "true"
-    if name in ("target", "reference", "method"):
-        if text not in known:
-            raise ValueError(f"{name}={text[:40]} must be one of {', '.join(known)}")
+    if name in ("reference", "method"):
+        if text not in methods:
+            raise ValueError(f"{name}={text[:40]} must be one of {', '.join(methods)}")
         return text
-    if name in WORDS:
-        return getattr(validate([Settings.method], prompt="-", **{name: text}), name)
     if name == "neighbours" and text in OWN:
         return None
-    return _parse_number(name, text)
-
-
-def _parse_number(name: str, text: str) -> float | int:
-    low, high, _ = RANGES[name]
-    refusal = f"{name}={text[:40]} must be a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:.10g}"
+    if name in WORDS:
+        return getattr(validate([Settings.method], prompt="-", **{name: text}), name)
     try:
-        number = float(text)
+        return getattr(validate([Settings.method], prompt="-", **{name: _number(text)}), name)
+    except SettingsError as error:
+        raise ValueError(f"{name}={text[:40]}: {error}") from None
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
     except ValueError:
-        raise ValueError(refusal) from None
-    if not math.isfinite(number) or not low <= number <= high or (name in INTEGERS and number != int(number)):
-        raise ValueError(refusal)
-    return int(number) if name in INTEGERS else number
+        return text[:40]

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from ..models.targets import Offer
+from ..models.targets import Files, Offer, offers
 from ..trace import Round
 
 log = logging.getLogger(__name__)
@@ -73,13 +74,16 @@ class Engine:
         return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.offers()
 
 
-def default_engine() -> Engine:
-    """The project's own engine."""
+def default_engine(files: Files | None = None) -> Engine:
+    """The project's own engine.
+
+    Args:
+        files: local files in place of the hub's, by target and part.
+    """
     import coolsd
 
-    from ..models.targets import offers
-
-    return Engine(coolsd.load, coolsd.stream, coolsd.METHODS, offers)
+    files = files or {}
+    return Engine(lambda name: coolsd.load(name, **files.get(name, {})), coolsd.stream, coolsd.METHODS, partial(offers, files))
 
 
 @dataclass

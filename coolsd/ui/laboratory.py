@@ -18,6 +18,7 @@ from ..laboratory import CAPS, CHOICES, HONEST, LANTERNS, MAX_LENGTH, PRESETS, S
 from ..mistakes import MISTAKES
 from ..rules import Lossless
 from . import laboratory_parts as parts
+from .text import CHANGE
 
 ROUNDS, STEPS, PAUSE = 10_000, 10, 0.05  # rounds a press, in so many steps, seconds between two so that one sees them arrive
 MOST = 1_000_000  # rounds on one histogram
@@ -38,7 +39,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except LaboratoryError as error:
-        raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
+        raise gr.Error(str(error), title=CHANGE, print_exception=False) from None
 
 
 def speaking(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,9 +13,9 @@ from ..models.targets import Offer
 from ..settings import CHOICES, TREES, SettingsError
 from . import api, claims, figures, laboratory, lanes, templates
 from .compare import View, compare, describe, snapshot
-from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read
+from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read, span
 from .engine import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
-from .text import EXAMPLES, about, offered
+from .text import CHANGE, EXAMPLES, RUNNING, about, offered
 
 EVENTS = 100  # that may wait for a thread
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
@@ -245,7 +245,7 @@ class Page:
     def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
         if request.session_hash in self.stops:
-            raise gr.Error(BUSY, title="Already running", print_exception=False)
+            raise gr.Error(BUSY, title=RUNNING, print_exception=False)
         self.ask(values)
         if request.session_hash:
             self.stops[request.session_hash] = threading.Event()
@@ -261,7 +261,7 @@ class Page:
         try:
             return self.read(values)
         except SettingsError as error:
-            raise gr.Error(str(error), title="Please change one thing", print_exception=False) from None
+            raise gr.Error(str(error), title=CHANGE, print_exception=False) from None
 
     def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
@@ -346,7 +346,7 @@ class Page:
         """Set the controls a link asks for; say which of its values were not usable."""
         query = dict(request.query_params)
         values, notices = from_query(query, self.engine.methods, self.engine.offer(query.get("target", DEFAULT_TARGET)))
-        updates = [gr.update(value=values[name]) if name in values else gr.skip() for name in CONTROLS]
+        updates = [shows(name, values[name]) if name in values else gr.skip() for name in CONTROLS]
         if notices:
             return [*updates, say(f"The link was not used in full: {'; '.join(notices)}. The usual values stand there instead.", "bad")]
         return [*updates, gr.skip()]
@@ -367,6 +367,11 @@ class Page:
 def choices(offers: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Targets for the picker."""
     return [(f"target: {offer.title}{' (not here yet)' if offer.missing else ''}", name) for name, offer in offers.items()]
+
+
+def shows(name: str, value: Any) -> Any:
+    """The update that shows a value, on a slider also one outside of its usual range."""
+    return gr.update(value=value, **span(name, value))
 
 
 def say(status: str, tone: str = "busy") -> dict[str, str]:

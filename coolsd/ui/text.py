@@ -9,6 +9,12 @@ EXAMPLES = (
     "a sunflower",
 )
 
+# Titles of pop-ups, in place of gradio's "Error".
+CHANGE = "Please change one thing"
+RUNNING = "Already running"
+FULL = "Please wait a minute"
+FAILED = "The run failed"
+
 # key: (label, definition). Shown on hover and focus, and listed in About.
 DEFINITIONS = {
     "seconds": (
@@ -38,6 +44,11 @@ FATES = {
     "recovered": ("recovered", "drawn from the residual G* after a rejection"),
     "bonus": ("bonus", "drawn from the target after a whole draft was accepted, or without a draft"),
 }
+
+FILES = (
+    "This page takes local files from `python app.py --files {name}.PART=PATH`, or from the same `{name}.PART=PATH` in the variable "
+    "COOLSD_FILES; PART is target, drafter, vq or text."
+)
 
 ABOUT = """
 ## What you see
@@ -98,6 +109,7 @@ def offered(offer: Any) -> str:
     lines = [*offer.missing, *offer.advice]
     if not offer.missing and not offer.plan:
         return ""
+    lines.append(FILES.format(name=offer.name))
     head = f"**{offer.title} cannot run here yet.** Until it can, choose meadow." if offer.missing else f"**{offer.title}**"
     return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
