@@ -119,18 +119,19 @@ class _Plan:
 
     rows: Tensor  # (M,)
     depth: Tensor  # (M,) draft position of their children
-    siblings: tuple[Tensor, ...]  # entry k: child k, (m,), of the first m rows: those that have so many
+    nodes: Tensor  # (M, K) their children; node 0 where there are fewer than K
+    counts: tuple[int, ...]  # entry k: how many rows have a child k; they are the first ones
 
 
 @lru_cache(256)
 def _plan(parents: Parents, rows: tuple[int, ...], device: torch.device) -> _Plan:
     below, depth = children(parents), depths(parents)
     rows = tuple(sorted(rows, key=lambda row: -len(below[row])))
-    siblings = [[below[row][k] for row in rows if len(below[row]) > k] for k in range(len(below[rows[0]]))]
-    columns = [rows, [depth[row] for row in rows], *siblings]
-    flat = torch.tensor([entry for column in columns for entry in column]).to(device, non_blocking=True)
-    rows, depth, *siblings = flat.split([len(column) for column in columns])
-    return _Plan(rows, depth, tuple(siblings))
+    most = len(below[rows[0]])
+    counts = tuple(sum(len(below[row]) > k for row in rows) for k in range(most))
+    table = [[row, depth[row], *below[row], *[0] * (most - len(below[row]))] for row in rows]
+    columns = torch.tensor(table).to(device, non_blocking=True)
+    return _Plan(columns[:, 0], columns[:, 1], columns[:, 2:], counts)
 
 
 @dataclass(frozen=True)
@@ -139,21 +140,32 @@ class _Nodes:
 
     rows: Tensor  # (M,)
     chosen: Tensor  # (M,) the child accepted, -1: none
-    accept_prob: Tensor  # (M,) probability that some child is, given the children
-    cost: Tensor  # (M,) total variation spent, given the children
-    relaxed: Tensor  # (M,) bool: the lossless rule would have rejected `chosen` with the same uniform number
+    figures: Tensor  # (M, 3) accept_prob, cost and relaxed of a verdict's level, given the children
     residual: Tensor  # (M, V) law of the token that follows when all are rejected
 
 
 def _without(row: Tensor, tokens: Tensor) -> Tensor:
     """Draft rows (m, V) once `tokens` (m, k) are taken, float64: the rest is summed up, as 1 minus the taken mass would cancel."""
-    rest = row.double().scatter(-1, tokens, 0.0)
+    rest = row.to(torch.float64, copy=True)
+    if tokens.shape[1]:
+        rest.scatter_(-1, tokens, 0.0)
     return rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def _head(x: Tensor, count: int) -> Tensor:
+    return x if x.shape[0] == count else x[:count]
 
 
 def _first(new: Tensor, old: Tensor) -> Tensor:
     """`old` with its first entries replaced."""
-    return new if len(new) == len(old) else torch.cat((new, old[len(new) :]))
+    count = new.shape[0]
+    return new if count == old.shape[0] else torch.cat((new, old[count:]))
+
+
+def _columns(columns: list[Tensor]) -> Tensor:
+    """Columns (m,) side by side, zeros below: (M, K), M the length of the first."""
+    count = columns[0].shape[0]
+    return torch.stack([c if c.shape[0] == count else F.pad(c, (0, count - c.shape[0])) for c in columns], 1)
 
 
 def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform: Tensor, salvage: bool) -> _Nodes:
@@ -161,38 +173,30 @@ def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform:
     step = Lossless() if salvage else rule
     p = p.index_select(0, plan.rows).double()
     residual = p = p / p.sum(-1, keepdim=True)
-    reach, cost, taken = torch.ones_like(p[:, 0]), torch.zeros_like(p[:, 0]), plan.rows.new_empty(len(p), 0)
+    reach, cost, tokens = torch.ones_like(p[:, 0]), torch.zeros_like(p[:, 0]), tokens[plan.nodes]
     accept, ratio = [], []  # f of each child once the elder ones are rejected; its lossless acceptance probability from the same rows
-    for k, nodes in enumerate(plan.siblings):
-        m = len(nodes)
-        token, taken = tokens.index_select(0, nodes), taken[:m]
-        rows = residual[:m], _without(q.index_select(0, nodes), taken), plan.depth[:m]
+    for k, m in enumerate(plan.counts):
+        token, place = _head(tokens, m)[:, k], _head(plan.depth, m)
+        rows = _head(residual, m), _without(q.index_select(0, _head(plan.nodes, m)[:, k]), _head(tokens, m)[:, :k]), place
+        if k == 0:
+            eldest = (p, rows[1], place, token)
         accept.append(step.accept_prob(*rows, token))
         ratio.append(accept[k] if salvage else Lossless().accept_prob(*rows, token))
         if not salvage:
-            cost = _first(cost[:m] + reach[:m] * step.cost(*rows), cost)
-        reach = _first(reach[:m] * (1.0 - accept[k]), reach)
+            cost = _first(_head(cost, m) + _head(reach, m) * step.cost(*rows), cost)
+        reach = _first(_head(reach, m) * (1.0 - accept[k]), reach)
         residual = _first(step.residual(*rows, token), residual)
-        taken = torch.cat((taken, token[:, None]), 1)
-    eldest, salvaged = plan.siblings[0], torch.zeros_like(reach)  # probability that the eldest is taken back
-    if salvage:
-        relaxed = rule.accept_prob(p, _without(q.index_select(0, eldest), taken.new_empty(len(p), 0)), plan.depth, tokens[eldest])
-        salvaged = torch.where(ratio[0] < 1, (relaxed - ratio[0]).clamp(min=0) / (1.0 - ratio[0]), 0.0)
-        cost = reach * salvaged
-    numbers = [uniform[0].index_select(0, nodes) for nodes in plan.siblings]
-    padded = ([F.pad(column, (0, len(p) - len(column))) for column in columns] for columns in (plan.siblings, accept, ratio, numbers))
-    node, accept, ratio, number = (torch.stack(columns, 1) for columns in padded)
+    number, accept, ratio = uniform[0][plan.nodes], _columns(accept), _columns(ratio)
     passed = number < accept
     child = passed.to(torch.uint8).argmax(-1, keepdim=True)  # the eldest where none passed
-    some, back = passed.any(-1), uniform[-1].index_select(0, eldest) < salvaged
-    return _Nodes(
-        rows=plan.rows,
-        chosen=torch.where(some | back, node.gather(-1, child).squeeze(-1), -1),
-        accept_prob=1.0 - reach * (1.0 - salvaged),
-        cost=cost,
-        relaxed=torch.where(some, (number >= ratio).gather(-1, child).squeeze(-1), back),
-        residual=residual,
-    )
+    some, relaxed = passed.any(-1), (number >= ratio).gather(-1, child).squeeze(-1)
+    if salvage:
+        # The probability that the eldest is taken back.
+        back = torch.where(ratio[:, 0] < 1, (rule.accept_prob(*eldest) - ratio[:, 0]).clamp(min=0) / (1.0 - ratio[:, 0]), 0.0)
+        reach, cost, taken = reach * (1.0 - back), reach * back, uniform[1][plan.nodes[:, 0]] < back
+        some, relaxed = some | taken, ~some
+    chosen = torch.where(some, plan.nodes.gather(-1, child).squeeze(-1), -1)
+    return _Nodes(plan.rows, chosen, torch.stack((1.0 - reach, cost, relaxed), 1), residual)
 
 
 def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _Nodes]) -> _Nodes:
@@ -206,6 +210,8 @@ def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _N
         row = int(found[-1].chosen) + 1
         if row == 0:
             break
+    if len(found) == 1:
+        return found[0]
     return _Nodes(*(torch.cat([getattr(nodes, field) for nodes in found]) for field in _Nodes.__dataclass_fields__))
 
 
@@ -243,7 +249,8 @@ def verify_tree(
     shapes = f"p {tuple(p.shape)}, {len(q)} rows q, draft_tokens {tuple(draft_tokens.shape)}, {count} parents"
     if p.ndim != 2 or len(p) != count + 1 or len(q) != count or draft_tokens.shape != (count,):
         raise ValueError(f"need p (N+1, V), N rows q, draft_tokens (N,) and N parents: {shapes}")
-    if any(q[i].shape != p.shape[1:] for i in range(count)) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
+    rows = [q.shape[1:]] if isinstance(q, Tensor) else [row.shape for row in q]
+    if any(row != p.shape[1:] for row in rows) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
         raise ValueError(f"every row q must be ({p.shape[1]},) and every parent come before its child: {shapes}")
     if count and not isinstance(q, Tensor):
         q = torch.stack(tuple(q))
@@ -266,13 +273,14 @@ def tree_found(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, rul
     at = place.index_select(0, visited)
     level, end = at[:-1].clamp(min=0), at[-1:]
     law = torch.where(end[:, None] < 0, p.index_select(0, visited[-1:]), tried.residual.index_select(0, end.clamp(min=0)))
+    accept_prob, cost, relaxed = tried.figures.index_select(0, level).unbind(1)
     return Found(
         path=visited[1:] - 1,
         accepted=(visited[1:] != visited[:-1]).sum(),
         recovered=end >= 0,
         token=pick(law, uniform[-1:]),
-        accept_prob=tried.accept_prob.index_select(0, level),
-        cost=tried.cost.index_select(0, level),
-        relaxed=tried.relaxed.index_select(0, level),
+        accept_prob=accept_prob,
+        cost=cost,
+        relaxed=relaxed,
         drafted=draft_tokens,
     )

@@ -173,19 +173,19 @@ class _Block:
 
 
 def _block(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor) -> _Block:
-    weight = p.new_ones(len(schedules))
-    weights, kept, cost = [], [], []
-    for i in range(len(draft)):
-        kept.append(block_kept(p[i], q[i], weight, schedules[:, i]))
-        cost.append((kept[i] - weight[:, None] * p[i]).clamp(min=0).sum(-1))
-        drawn, left = (row.index_select(-1, draft[i : i + 1]).squeeze(-1) for row in (q[i], kept[i]))
-        weight = torch.where(drawn > 0, left / drawn, 0.0)
-        weights.append(weight)
+    """p and q without the row after the last position, (L, V)."""
+    drawn = q.gather(-1, draft[:, None])
+    drawn = torch.where(drawn > 0, drawn, torch.inf)
+    weights, kept = [p.new_ones(len(schedules))], []
+    for p_row, q_row, omega, token, mass in zip(p, q, schedules.unbind(1), draft.split(1), drawn, strict=True):
+        kept.append(block_kept(p_row, q_row, weights[-1], omega))
+        weights.append((kept[-1].index_select(-1, token) / mass).squeeze(-1))
     weight, kept = torch.stack(weights, 1), torch.stack(kept, 1)
-    going_on = kept.sum(-1)[:, 1:]
+    cost = (kept - weight[:, :-1, None] * p).clamp(min=0).sum(-1)
+    weight, going_on = weight[:, 1:], kept.sum(-1)[:, 1:]
     rest = 1 - going_on
     stop = torch.where(rest > 0, (weight[:, :-1] - going_on) / rest, 1.0).clamp(0, 1)
-    return _Block(weight, torch.cat((stop, weight[:, -1:]), 1), kept, torch.stack(cost, 1))
+    return _Block(weight, torch.cat((stop, weight[:, -1:]), 1), kept, cost)
 
 
 def _block_accepted(stop: Tensor, uniform: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ def block_found(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, uniform:
     # Differences of nearly equal masses decide where the block stops.
     p, q = p.double(), q.double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-    block = _block(p, q, draft, schedules)
+    block = _block(p[:length], q, draft, schedules)
     counts = _block_accepted(block.stop, uniform[:length])
     accepted, lossless = counts[0], counts[-1]
     last, position = accepted.clamp(max=length - 1)[None], torch.arange(length, device=p.device)

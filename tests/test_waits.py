@@ -70,7 +70,7 @@ LOOKS = {
     "masked set": lambda x: x.__setitem__(x > 1, 0.0),
     "upload": lambda x: torch.ones(2).to(THERE),
     "list index": lambda x: x[[0, 1]],
-    "new": lambda x: x.new_tensor([1.0]),
+    "new": lambda x: torch.tensor([1.0], device=x.device),
 }
 
 
