@@ -21,7 +21,7 @@ from .models.protocols import Draft, Pair
 from .sampling import draw, to_probs
 from .settings import Settings, SettingsError
 from .trace import Round
-from .trees import TreeVerdict, ranks
+from .trees import ranks
 from .verification import Verdict
 
 
@@ -66,7 +66,7 @@ def _top(p: Tensor, q: Tensor | None, count: int) -> dict[str, Any]:
     return {name: [list(pair) for pair in zip(h.indices.tolist(), h.values.tolist(), strict=True)] for name, h in heads.items()}
 
 
-def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | TreeVerdict | None, count: int) -> tuple[dict[str, Any], ...]:
+def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | None, count: int) -> tuple[dict[str, Any], ...]:
     """Heads of the rows at each examined level; behind the accepted path, where one was looked at, the first branch goes on."""
     if draft is None or verdict is None:
         return (_top(p[0], None, count),)
@@ -78,9 +78,7 @@ def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | TreeVerdict | None
     return tuple(heads)
 
 
-def _round(
-    index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | TreeVerdict | None, laps: Laps, top: Any
-) -> Round:
+def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | None, laps: Laps, top: Any) -> Round:
     drafted = 0 if draft is None else depth(draft.parents)
     accepted = 0 if verdict is None else verdict.accepted
     last = verdict.kind if drafted and verdict else "sampled"
@@ -167,12 +165,13 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
             else:
                 verdict = verify(p, draft, generator)
                 path = [0, *(node + 1 for node in verdict.path)]
-                drafted = verdict.drafted or draft.tokens.tolist()
-                tokens = [*(drafted[node] for node in verdict.path), verdict.token]
-                observed = feed.new_tensor(tokens)
+                tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
+                observed = torch.tensor(tokens).to(feed.device, non_blocking=True)
             laps.lap("verify")
             target.keep(path)
-            hidden = step.hidden[:, : len(path)] if path[-1] < len(path) else step.hidden[:, path]
+            hidden = step.hidden[:, : len(path)]
+            if path[-1] >= len(path):
+                hidden = step.hidden.index_select(1, torch.tensor(path).to(step.hidden.device, non_blocking=True))
             index += 1
             top = _heads(p, draft, verdict, inspect) if inspect else None
             event = _round(index, done, draft, tokens, verdict, laps, top)

@@ -18,7 +18,7 @@ from .settings import NUMBERS, Settings
 from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, verify_block
 
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
-Verify = Callable[[Tensor, Draft, Generator], Verdict | trees.TreeVerdict]  # p (L+1, V), the draft and the q rows it was drawn from
+Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
 
 BLOCK = 1024  # codes whose distances are held at once
 NEIGHBOURS = int(NUMBERS["neighbours"][1]) + 1  # LANTERN's own residual looks at one more than can be borrowed from
@@ -107,7 +107,7 @@ def omega(settings: Settings) -> Tensor:
 def _by(rule: Rule, salvage: bool = False) -> Verify:
     """A chain token by token, a tree node by node."""
 
-    def run(p: Tensor, draft: Draft, generator: Generator) -> Verdict | trees.TreeVerdict:
+    def run(p: Tensor, draft: Draft, generator: Generator) -> Verdict:
         if draft.parents == chain(len(draft.parents)):
             return verify(p, draft.q, draft.tokens, rule, generator)
         return trees.verify_tree(p, draft.q, draft.tokens, draft.parents, rule, generator, salvage)
@@ -153,7 +153,8 @@ def _lantern(budget: str, count: int, optimal: bool = False) -> Callable[[Settin
 
     def verifier(settings: Settings, pair: Pair) -> Verify:
         table = neighbours(pair.codebook, settings.distance == "normalised")
-        return _by(Lantern(table, min(settings.neighbours or count, table.shape[1]), getattr(settings, budget), optimal))
+        k = min(settings.neighbours or count, table.shape[1])
+        return _by(Lantern(table, k, getattr(settings, budget), optimal, ranked=isinstance(shape(settings), Dynamic)))
 
     return verifier
 

@@ -12,6 +12,12 @@ import torch
 from torch import Tensor
 
 FIRST_COLUMNS = 4  # neighbours looked at first; each further look takes twice as many
+CELLS = 2**24  # most of them, over all tokens, that are held at once
+
+
+def free_to_look(device: torch.device) -> bool:
+    """Whether the host may look at a value there to save work. On a GPU it would wait for all that is queued."""
+    return device.type == "cpu"
 
 
 def norm_residual(excess: Tensor, p: Tensor) -> Tensor:
@@ -116,14 +122,16 @@ class Lantern(Rule):
         k: most neighbours that can be borrowed from.
         budget: up to 1 an absolute cap on c_m (a total variation); above 1 the factor λ of LANTERN++: c_m <= (λ - 1) p(x).
         optimal: draw from G*.
+        ranked: every q row is one-hot, as in the dynamic tree: nothing but its token can be kept.
     """
 
-    def __init__(self, neighbours: Tensor, k: int, budget: float, optimal: bool = False):
+    def __init__(self, neighbours: Tensor, k: int, budget: float, optimal: bool = False, ranked: bool = False):
         if neighbours.ndim != 2 or not 1 <= k <= neighbours.shape[1]:
             raise ValueError(f"neighbours {tuple(neighbours.shape)} must be (V, columns) with at least k = {k} >= 1 columns")
         self.nearest = neighbours[:, : k + 1].long()
         self.k = k
         self.budget = budget
+        self.ranked = ranked
         self.residual_depends_on_token = not optimal
 
     def _limit(self, p: Tensor, row: Tensor, token: Tensor) -> Tensor:
@@ -135,27 +143,37 @@ class Lantern(Rule):
         """min(q, p + c_m) of tokens (N,) in rows (N,) of p and q (R, V)."""
         limit, need = self._limit(p, row, token), q[row, token] - p[row, token]
         borrowed = torch.zeros_like(need)
-        start, width = 0, FIRST_COLUMNS
-        active = ((need > 0) & (limit > 0)).nonzero().squeeze(-1)
+        free = free_to_look(p.device)
+        active = ((need > 0) & (limit > 0)).nonzero().squeeze(-1) if free else torch.arange(len(need), device=p.device)
+        mass, start, width = borrowed[active], 0, FIRST_COLUMNS
         while start < self.k and len(active):
-            nearest = self.nearest[token[active], start : min(start + width, self.k)]
-            mass = borrowed[active, None] + p[row[active, None], nearest].cumsum(-1)
-            fits = mass <= limit[active, None]
-            borrowed[active] = torch.maximum(borrowed[active], mass.masked_fill(~fits, 0.0).amax(-1))
-            # Most tokens meet their budget, or have all that q can use, after a few neighbours.
-            active = active[fits[:, -1] & (borrowed[active] < need[active])]
-            start, width = start + width, 2 * width
+            stop = min(start + min(width, max(1, CELLS // len(active))), self.k)
+            nearest = self.nearest[token[active], start:stop]
+            upto = mass[:, None] + p[row[active, None], nearest].cumsum(-1)
+            fits = upto <= limit[active, None]
+            borrowed[active] = torch.maximum(borrowed[active], upto.masked_fill(~fits, 0.0).amax(-1))
+            mass, start, width = upto[:, -1], stop, 2 * width
+            if free:  # most tokens meet their budget, or have all that q can use, after a few neighbours
+                more = fits[:, -1] & (borrowed[active] < need[active])
+                active, mass = active[more], mass[more]
         return torch.minimum(q[row, token], p[row, token] + borrowed)
 
     def kept_at(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
         return self._kept(p, q, torch.arange(len(token), device=token.device), token)
 
     def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
-        kept = torch.minimum(p, q)
-        flat_p, flat_q, flat_kept = (t.reshape(-1, t.shape[-1]) for t in (p, q, kept))
+        p, q = torch.broadcast_tensors(p, q)
+        flat_p, flat_q = (t.reshape(-1, t.shape[-1]) for t in (p, q))
+        if self.ranked:
+            token = flat_q.argmax(-1)
+            return torch.zeros_like(flat_q).scatter(-1, token[:, None], self.kept_at(flat_p, flat_q, token, token)[:, None]).view_as(q)
+        if not free_to_look(p.device):
+            every = torch.arange(flat_p.numel(), device=p.device)
+            return self._kept(flat_p, flat_q, every // p.shape[-1], every % p.shape[-1]).view_as(q)
+        kept = torch.minimum(flat_p, flat_q)
         row, token = (flat_q > flat_p).nonzero(as_tuple=True)
-        flat_kept[row, token] = self._kept(flat_p, flat_q, row, token)
-        return flat_kept.view_as(kept)
+        kept[row, token] = self._kept(flat_p, flat_q, row, token)
+        return kept.view_as(q)
 
     def residual(self, p: Tensor, q: Tensor, position: int | Tensor, token: int | Tensor) -> Tensor:
         if self.residual_depends_on_token:

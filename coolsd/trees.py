@@ -5,14 +5,17 @@ breadth-first order, siblings together and in the order they were drawn. Where r
 A chain is a tree of one branch. Knows nothing of models or caches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .rules import Lossless, Rule
-from .sampling import draw, uniforms
+from .rules import Lossless, Rule, free_to_look
+from .sampling import pick, uniforms
+from .verification import Found, Verdict, told, undrafted
 
 Parents = tuple[int, ...]
 
@@ -111,68 +114,105 @@ def depths(parents: Parents) -> list[int]:
 
 
 @dataclass(frozen=True)
-class TreeVerdict:
-    """What verification decided. Per-position tensors have one entry a depth, float64."""
+class _Plan:
+    """Rows that have children, those with the most first, as index tensors."""
 
-    path: tuple[int, ...]  # accepted nodes, from the root down
-    token: int  # the token that follows them
-    kind: str  # recovered | bonus
-    accept_prob: Tensor  # (examined,) probability that some sibling is accepted, given the siblings
-    cost: Tensor  # (examined,) total variation spent, given the siblings; 0 when lossless
-    relaxed: Tensor  # (accepted,) bool: the lossless rule would have rejected with the same uniform number
-    drafted: tuple[int, ...] | None = None  # as in verification.Verdict
+    rows: Tensor  # (M,)
+    depth: Tensor  # (M,) draft position of their children
+    nodes: Tensor  # (M, K) their children; node 0 where there are fewer than K
+    counts: tuple[int, ...]  # entry k: how many rows have a child k; they are the first ones
 
-    @property
-    def accepted(self) -> int:
-        """Drafted tokens accepted."""
-        return len(self.path)
+
+@lru_cache(256)
+def _plan(parents: Parents, rows: tuple[int, ...], device: torch.device) -> _Plan:
+    below, depth = children(parents), depths(parents)
+    rows = tuple(sorted(rows, key=lambda row: -len(below[row])))
+    most = len(below[rows[0]])
+    counts = tuple(sum(len(below[row]) > k for row in rows) for k in range(most))
+    table = [[row, depth[row], *below[row], *[0] * (most - len(below[row]))] for row in rows]
+    columns = torch.tensor(table).to(device, non_blocking=True)
+    return _Plan(columns[:, 0], columns[:, 1], columns[:, 2:], counts)
 
 
 @dataclass(frozen=True)
-class _Node:
-    accept: list[float]  # f of each sibling once the elder ones are rejected
-    ratio: list[float]  # its lossless acceptance probability from the same rows
-    residual: Tensor  # (V,) law of the token that follows when all are rejected
-    salvaged: float  # probability that the first sibling is taken back then
-    cost: float
+class _Nodes:
+    """M rows of a tree whose children were tried, as if each had been reached."""
 
-    @property
-    def accept_prob(self) -> float:
-        rejected = 1.0 - self.salvaged
-        for f in self.accept:
-            rejected *= 1.0 - f
-        return 1.0 - rejected
+    rows: Tensor  # (M,)
+    chosen: Tensor  # (M,) the child accepted, -1: none
+    figures: Tensor  # (M, 3) accept_prob, cost and relaxed of a verdict's level, given the children
+    residual: Tensor  # (M, V) law of the token that follows when all are rejected
 
 
 def _without(row: Tensor, tokens: Tensor) -> Tensor:
-    """The draft row once `tokens` are taken, float64: the rest is summed up, as 1 minus the taken mass would cancel."""
-    rest = row.double().index_fill(0, tokens, 0.0)
-    return rest / rest.sum().clamp(min=torch.finfo(torch.float64).tiny)
+    """Draft rows (m, V) once `tokens` (m, k) are taken, float64: the rest is summed up, as 1 minus the taken mass would cancel."""
+    rest = row.to(torch.float64, copy=True)
+    if tokens.shape[1]:
+        rest.scatter_(-1, tokens, 0.0)
+    return rest / rest.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
 
 
-def _node(p: Tensor, rows: list[Tensor], tokens: Tensor, rule: Rule, depth: int, salvage: bool) -> _Node:
+def _head(x: Tensor, count: int) -> Tensor:
+    return x if x.shape[0] == count else x[:count]
+
+
+def _first(new: Tensor, old: Tensor) -> Tensor:
+    """`old` with its first entries replaced."""
+    count = new.shape[0]
+    return new if count == old.shape[0] else torch.cat((new, old[count:]))
+
+
+def _columns(columns: list[Tensor]) -> Tensor:
+    """Columns (m,) side by side, zeros below: (M, K), M the length of the first."""
+    count = columns[0].shape[0]
+    return torch.stack([c if c.shape[0] == count else F.pad(c, (0, count - c.shape[0])) for c in columns], 1)
+
+
+def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform: Tensor, salvage: bool) -> _Nodes:
+    """Try the children of the planned rows, eldest first. p (N+1, V), q (N, V), tokens (N,), uniform (1 or 2, N)."""
     step = Lossless() if salvage else rule
-    position = torch.tensor([depth], device=p.device)
-    p = p.double() / p.double().sum()
-    residual, reach, cost = p, p.new_ones(1), p.new_zeros(1)
-    accept, ratio = [], []
-    for k, row in enumerate(rows):
-        token = tokens[k : k + 1]
-        q = _without(row, tokens[:k])
-        accept.append(step.accept_prob(residual[None], q[None], position, token))
-        ratio.append(accept[k] if salvage else Lossless().accept_prob(residual[None], q[None], position, token))
+    p = p.index_select(0, plan.rows).double()
+    residual = p = p / p.sum(-1, keepdim=True)
+    reach, cost, tokens = torch.ones_like(p[:, 0]), torch.zeros_like(p[:, 0]), tokens[plan.nodes]
+    accept, ratio = [], []  # f of each child once the elder ones are rejected; its lossless acceptance probability from the same rows
+    for k, m in enumerate(plan.counts):
+        token, place = _head(tokens, m)[:, k], _head(plan.depth, m)
+        rows = _head(residual, m), _without(q.index_select(0, _head(plan.nodes, m)[:, k]), _head(tokens, m)[:, :k]), place
+        if k == 0:
+            eldest = (p, rows[1], place, token)
+        accept.append(step.accept_prob(*rows, token))
+        ratio.append(accept[k] if salvage else Lossless().accept_prob(*rows, token))
         if not salvage:
-            cost = cost + reach * step.cost(residual, q, depth)
-        reach = reach * (1.0 - accept[k])
-        residual = step.residual(residual, q, depth, tokens[k])
-    salvaged = torch.zeros_like(cost)
+            cost = _first(_head(cost, m) + _head(reach, m) * step.cost(*rows), cost)
+        reach = _first(_head(reach, m) * (1.0 - accept[k]), reach)
+        residual = _first(step.residual(*rows, token), residual)
+    number, accept, ratio = uniform[0][plan.nodes], _columns(accept), _columns(ratio)
+    passed = number < accept
+    child = passed.to(torch.uint8).argmax(-1, keepdim=True)  # the eldest where none passed
+    some, relaxed = passed.any(-1), (number >= ratio).gather(-1, child).squeeze(-1)
     if salvage:
-        relaxed = rule.accept_prob(p[None], _without(rows[0], tokens[:0])[None], position, tokens[:1])
-        salvaged = torch.where(ratio[0] < 1, (relaxed - ratio[0]).clamp(min=0) / (1.0 - ratio[0]), 0.0)
-        cost = reach * salvaged
-    # One transfer a node, however many siblings it has.
-    *shares, salvaged, cost = torch.cat([*accept, *ratio, salvaged, cost]).tolist()
-    return _Node(shares[: len(rows)], shares[len(rows) :], residual, salvaged, cost)
+        # The probability that the eldest is taken back.
+        back = torch.where(ratio[:, 0] < 1, (rule.accept_prob(*eldest) - ratio[:, 0]).clamp(min=0) / (1.0 - ratio[:, 0]), 0.0)
+        reach, cost, taken = reach * (1.0 - back), reach * back, uniform[1][plan.nodes[:, 0]] < back
+        some, relaxed = some | taken, ~some
+    chosen = torch.where(some, plan.nodes.gather(-1, child).squeeze(-1), -1)
+    return _Nodes(plan.rows, chosen, torch.stack((1.0 - reach, cost, relaxed), 1), residual)
+
+
+def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _Nodes]) -> _Nodes:
+    """All rows with children in one sweep; where looking is free, only those that are reached, one after another."""
+    below = children(parents)
+    if not free_to_look(device):
+        return attempt(_plan(parents, tuple(row for row, nodes in enumerate(below) if nodes), device))
+    found, row = [], 0
+    while below[row]:
+        found.append(attempt(_plan(parents, (row,), device)))
+        row = int(found[-1].chosen) + 1
+        if row == 0:
+            break
+    if len(found) == 1:
+        return found[0]
+    return _Nodes(*(torch.cat([getattr(nodes, field) for nodes in found]) for field in _Nodes.__dataclass_fields__))
 
 
 def verify_tree(
@@ -183,7 +223,7 @@ def verify_tree(
     rule: Rule,
     generator: torch.Generator,
     salvage: bool = True,
-) -> TreeVerdict:
+) -> Verdict:
     """Walk down the tree from the root: at each node try the siblings in draw order, and go on below the one accepted.
 
     Siblings are verified by recursive rejection without replacement (SpecInfer, arXiv 2305.09781, in EAGLE's form): a rejected sibling
@@ -209,34 +249,38 @@ def verify_tree(
     shapes = f"p {tuple(p.shape)}, {len(q)} rows q, draft_tokens {tuple(draft_tokens.shape)}, {count} parents"
     if p.ndim != 2 or len(p) != count + 1 or len(q) != count or draft_tokens.shape != (count,):
         raise ValueError(f"need p (N+1, V), N rows q, draft_tokens (N,) and N parents: {shapes}")
-    if any(q[i].shape != p.shape[1:] for i in range(count)) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
+    rows = [q.shape[1:]] if isinstance(q, Tensor) else [row.shape for row in q]
+    if any(row != p.shape[1:] for row in rows) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
         raise ValueError(f"every row q must be ({p.shape[1]},) and every parent come before its child: {shapes}")
-    uniform = uniforms((1 + salvage, count), generator, torch.device("cpu")).tolist()
-    below = children(parents)
-    path: list[int] = []
-    examined: list[_Node] = []
-    relaxed: list[bool] = []
-    row, law, kind = 0, p[0], "bonus"
-    while siblings := below[row]:
-        node = _node(p[row], [q[i] for i in siblings], draft_tokens[siblings], rule, len(path), salvage)
-        examined.append(node)
-        chosen = next((k for k, i in enumerate(siblings) if uniform[0][i] < node.accept[k]), None)
-        if chosen is not None:
-            relaxed.append(uniform[0][siblings[chosen]] >= node.ratio[chosen])
-        elif salvage and uniform[1][siblings[0]] < node.salvaged:
-            chosen = 0
-            relaxed.append(True)
-        else:
-            law, kind = node.residual, "recovered"
-            break
-        path.append(siblings[chosen])
-        row = path[-1] + 1
-        law = p[row]
-    return TreeVerdict(
-        path=tuple(path),
-        token=int(draw(law, generator)),
-        kind=kind,
-        accept_prob=torch.tensor([node.accept_prob for node in examined], dtype=torch.float64),
-        cost=torch.tensor([node.cost for node in examined], dtype=torch.float64),
-        relaxed=torch.tensor(relaxed, dtype=torch.bool),
+    if count and not isinstance(q, Tensor):
+        q = torch.stack(tuple(q))
+    return told(tree_found(p, q, draft_tokens, parents, rule, uniforms(((1 + salvage) * count + 1,), generator, p.device), salvage))
+
+
+def tree_found(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, rule: Rule, uniform: Tensor, salvage: bool) -> Found:
+    """`verify_tree` with its numbers: for each node, with salvage the same again, and one for the token that follows. See `told`."""
+    if not parents:
+        return undrafted(p[0], uniform[0])
+    numbers = uniform[:-1].view(-1, len(parents))
+    tried = _tried(parents, p.device, lambda plan: _try(p, q, draft_tokens, plan, rule, numbers, salvage))
+    rows = torch.arange(len(p), device=p.device)
+    place = torch.full_like(rows, -1).scatter(0, tried.rows, rows[: len(tried.rows)])
+    step = rows.scatter(0, tried.rows, torch.where(tried.chosen < 0, tried.rows, tried.chosen + 1))
+    visited = [rows[:1]]
+    for _ in range(max(depths(parents))):
+        visited.append(step.index_select(0, visited[-1]))  # stays where it ended
+    visited = torch.cat(visited)
+    at = place.index_select(0, visited)
+    level, end = at[:-1].clamp(min=0), at[-1:]
+    law = torch.where(end[:, None] < 0, p.index_select(0, visited[-1:]), tried.residual.index_select(0, end.clamp(min=0)))
+    accept_prob, cost, relaxed = tried.figures.index_select(0, level).unbind(1)
+    return Found(
+        path=visited[1:] - 1,
+        accepted=(visited[1:] != visited[:-1]).sum(),
+        recovered=end >= 0,
+        token=pick(law, uniform[-1:]),
+        accept_prob=accept_prob,
+        cost=cost,
+        relaxed=relaxed,
+        drafted=draft_tokens,
     )

@@ -3,6 +3,10 @@
 Knows nothing of models or caches. p is the target row, q the draft row, both after guidance, temperature, top-k and top-p. A drafted
 token is accepted or rejected; the token that follows is recovered (drawn from the residual) or bonus (all accepted: drawn from p).
 Each call takes one uniform number a drafted token and one more for the token that follows, whatever is accepted.
+
+A verification has two halves. The first (`chain_found`, `block_found`, `trees.tree_found`) goes from tensors to tensors whose shapes
+depend on the draft's shape alone, and looks at no value: a GPU is given all of its work without a wait. The second (`told`) copies what
+was found to the host, as one tensor: the only thing a round waits for. Where looking is free, on a CPU, the first may look to save work.
 """
 
 from dataclasses import dataclass
@@ -10,30 +14,74 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, norm_residual
-from .sampling import draw, pick, uniforms
+from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, free_to_look, norm_residual
+from .sampling import pick, uniforms
 
 __all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
-
-CAP_STEPS = 50  # Newton steps towards the capped ω; about five are taken
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verification decided. Per-position tensors are in draft order."""
+    """What verification decided. Per-position tensors are in draft order, in a tree one entry a level; they are on the CPU."""
 
-    accepted: int  # drafted tokens accepted
+    path: tuple[int, ...]  # accepted nodes of the draft, from the root down; on a chain the first ones
     token: int  # the token that follows them
     kind: str  # recovered | bonus
-    accept_prob: Tensor  # (examined,) acceptance probability of the drafted token
+    accept_prob: Tensor  # (examined,) acceptance probability of the drafted token; in a tree: of some sibling, given the siblings
     cost: Tensor  # (examined,) total variation spent, Σ_x [K - p]_+; 0 when lossless
     relaxed: Tensor  # (accepted,) bool: with the same uniform number the lossless rule would have rejected
-    drafted: tuple[int, ...] | None = None  # the drafted tokens, where they came with what the host waited for
+    drafted: tuple[int, ...]  # all drafted tokens
 
     @property
-    def path(self) -> tuple[int, ...]:
-        """Accepted nodes of the draft: on a chain the first ones."""
-        return tuple(range(self.accepted))
+    def accepted(self) -> int:
+        """Drafted tokens accepted."""
+        return len(self.path)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A verdict before the host knows it, on the device of the rows. D positions, or levels of a tree, whatever was decided."""
+
+    path: Tensor  # (D,) int64 accepted node of each level; only the first `accepted` mean something
+    accepted: Tensor  # () int64
+    recovered: Tensor  # () bool: the token was drawn from a residual
+    token: Tensor  # () int64
+    accept_prob: Tensor  # (D,)
+    cost: Tensor  # (D,)
+    relaxed: Tensor  # (D,) bool
+    drafted: Tensor  # (N,) int64
+
+
+def told(found: Found, whole: bool = False) -> Verdict:
+    """The verdict, by one copy to the host.
+
+    Args:
+        whole: all positions were examined, not only those up to the first rejection.
+    """
+    parts = [getattr(found, field) for field in Found.__dataclass_fields__]
+    # One tensor for all; codes and nodes are whole numbers that float32 holds.
+    known = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
+    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted = known
+    count, rejected = int(accepted), bool(recovered)
+    examined = len(path) if whole else count + rejected
+    return Verdict(
+        path=tuple(path[:count].long().tolist()),
+        token=int(token),
+        kind="recovered" if rejected else "bonus",
+        accept_prob=accept_prob[:examined].to(found.accept_prob.dtype),
+        cost=cost[:examined].to(found.cost.dtype),
+        relaxed=relaxed[:count].bool(),
+        drafted=tuple(drafted.long().tolist()),
+    )
+
+
+def undrafted(p: Tensor, uniform: Tensor) -> Found:
+    """A plain draw from p (V,), by uniform ()."""
+    none, zero = p.new_zeros(0), torch.zeros((), dtype=torch.long, device=p.device)
+    return Found(none.long(), zero, zero.bool(), pick(p, uniform), none, none, none.bool(), none.long())
+
+
+# ---- a chain, token by token
 
 
 def _check(p: Tensor, q: Tensor, draft: Tensor) -> None:
@@ -59,31 +107,30 @@ def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Gen
         ValueError: a missing or wrongly shaped row.
     """
     _check(p, q, draft)
+    return told(chain_found(p, q, draft, rule, uniforms((len(draft) + 1,), generator, p.device)))
+
+
+def chain_found(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tensor) -> Found:
+    """`verify` with its numbers, uniform (L+1,)."""
     length = len(draft)
-    uniform = uniforms((length + 1,), generator, p.device)
     if length == 0:
-        return Verdict(0, int(pick(p[0], uniform[0])), "bonus", p.new_zeros(0), p.new_zeros(0), p.new_zeros(0, dtype=torch.bool))
+        return undrafted(p[0], uniform[0])
     position = torch.arange(length, device=p.device)
     rows, index = p[:length], draft[:, None]
     accept_prob = rule.accept_prob(rows, q, position, draft)
     lossless = (rows.gather(-1, index) / q.gather(-1, index)).squeeze(-1)
     accepted = (uniform[:length] < accept_prob).cumprod(0).sum()
-    # The row after the last token accepted is looked up on the device: the host waits once, for everything it has to know, as one
-    # tensor. Ids are whole numbers that float32 holds.
     last = accepted.clamp(max=length - 1)[None]
     residual = rule.residual(rows.index_select(0, last), q.index_select(0, last), last, draft.index_select(0, last))[0]
-    token = pick(torch.where(accepted == length, p[length], residual), uniform[length])
-    known = torch.cat([accept_prob, rule.cost(rows, q, position), uniform[:length] >= lossless, torch.stack([accepted, token]), draft])
-    accept_prob, cost, relaxed, (count, token), tokens = (part.tolist() for part in known.cpu().split([length] * 3 + [2, length]))
-    accepted, examined = int(count), min(int(count) + 1, length)
-    return Verdict(
+    return Found(
+        path=position,
         accepted=accepted,
-        token=int(token),
-        kind="bonus" if accepted == length else "recovered",
-        accept_prob=p.new_tensor(accept_prob[:examined], device="cpu"),
-        cost=p.new_tensor(cost[:examined], device="cpu"),
-        relaxed=torch.tensor(relaxed[:accepted]).bool(),
-        drafted=tuple(map(int, tokens)),
+        recovered=accepted < length,
+        token=pick(torch.where(accepted == length, p[length], residual), uniform[length]),
+        accept_prob=accept_prob,
+        cost=rule.cost(rows, q, position),
+        relaxed=uniform[:length] >= lossless,
+        drafted=draft,
     )
 
 
@@ -93,57 +140,57 @@ def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Gen
 def block_kept(p: Tensor, q: Tensor, weight: Tensor, omega: Tensor) -> Tensor:
     """Kept mass of the block rule at one position: min(q, ω r p), with ω lowered where its sum would exceed r (derived).
 
+    The sum Σ min(q, ω r p) is the least of lines in ω: one for each number of tokens, of smallest q/p, that are kept with q while the
+    others are kept with ω r p. So it first reaches r at the largest ω where one of these lines does.
+
     Args:
-        p, q: (..., V) float64 rows, normalised.
+        p, q: (V,) or (..., V) float64 rows, normalised.
         weight: (...) r, the probability that the block so far is accepted, given its tokens.
         omega: () or (...) relaxation; the lowered value is at least 1. Without the cap the stopping probabilities leave [0, 1].
     """
     scaled = weight[..., None] * p
     omega = omega.expand(weight.shape)
     kept = torch.minimum(q, omega[..., None] * scaled)
-    if bool(((kept.sum(-1) <= weight) | (omega <= 1)).all()):
+    over = (kept.sum(-1) > weight) & (omega > 1)
+    if free_to_look(p.device) and not bool(over.any()):
         return kept
-    factor = omega.clamp(max=1.0)
-    # The sum is concave and piecewise linear in ω, so Newton's steps from the left never overshoot and end on the root.
-    for _ in range(CAP_STEPS):
-        open_ = q > factor[..., None] * scaled
-        gap = weight - torch.where(open_, factor[..., None] * scaled, q).sum(-1)
-        slope = (scaled * open_).sum(-1)
-        step = torch.where((gap > 0) & (slope > 0), gap / slope, 0.0)
-        raised = torch.minimum(factor + step, omega)
-        if not bool((raised > factor).any()):
-            break
-        factor = raised
+    order = torch.where(p > 0, q / p, torch.inf).sort(-1).indices
+    kept_q, kept_p = (row.gather(-1, order).cumsum(-1) for row in (q, p))
+    rest = weight[..., None] * (kept_p[..., -1:] - kept_p)
+    reached = torch.where(rest > 0, (weight[..., None] - kept_q) / rest, 1.0).amax(-1)
+    factor = torch.where(over, torch.minimum(reached.clamp(min=1.0), omega), omega)
     return torch.minimum(q, factor[..., None] * scaled)
 
 
 @dataclass(frozen=True)
 class _Block:
-    weight: Tensor  # (L,) r_i: probability that at least i tokens are accepted, given the tokens
-    stop: Tensor  # (L,) h_i: probability that i is the number accepted, given that it is not larger
-    kept: Tensor  # (L, V) kept mass of each position given the tokens before it
-    cost: Tensor  # (L,) Σ_x [K_i - r_{i-1} p_i]_+
+    """Of S schedules at once."""
+
+    weight: Tensor  # (S, L) r_i: probability that at least i tokens are accepted, given the tokens
+    stop: Tensor  # (S, L) h_i: probability that i is the number accepted, given that it is not larger
+    kept: Tensor  # (S, L, V) kept mass of each position given the tokens before it
+    cost: Tensor  # (S, L) Σ_x [K_i - r_{i-1} p_i]_+
 
 
-def _block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor) -> _Block:
-    weight = p.new_ones(())
-    weights, kept, cost = [], [], []
-    for i, token in enumerate(draft):
-        kept.append(block_kept(p[i], q[i], weight, schedule[i]))
-        cost.append((kept[i] - weight * p[i]).clamp(min=0).sum())
-        weight = torch.where(q[i, token] > 0, kept[i][token] / q[i, token], 0.0)
-        weights.append(weight)
-    weight, kept = torch.stack(weights), torch.stack(kept)
-    going_on = kept.sum(-1)[1:]
+def _block(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor) -> _Block:
+    """p and q without the row after the last position, (L, V)."""
+    drawn = q.gather(-1, draft[:, None])
+    drawn = torch.where(drawn > 0, drawn, torch.inf)
+    weights, kept = [p.new_ones(len(schedules))], []
+    for p_row, q_row, omega, token, mass in zip(p, q, schedules.unbind(1), draft.split(1), drawn, strict=True):
+        kept.append(block_kept(p_row, q_row, weights[-1], omega))
+        weights.append((kept[-1].index_select(-1, token) / mass).squeeze(-1))
+    weight, kept = torch.stack(weights, 1), torch.stack(kept, 1)
+    cost = (kept - weight[:, :-1, None] * p).clamp(min=0).sum(-1)
+    weight, going_on = weight[:, 1:], kept.sum(-1)[:, 1:]
     rest = 1 - going_on
-    stop = torch.where(rest > 0, (weight[:-1] - going_on) / rest, 1.0).clamp(0, 1)
-    return _Block(weight, torch.cat((stop, weight[-1:])), kept, torch.stack(cost))
+    stop = torch.where(rest > 0, (weight[:, :-1] - going_on) / rest, 1.0).clamp(0, 1)
+    return _Block(weight, torch.cat((stop, weight[:, -1:]), 1), kept, cost)
 
 
-def _block_accepted(block: _Block, uniform: Tensor) -> int:
-    """The largest i with u_i < h_i: every position is looked at, not only those before the first failure."""
-    passed = (uniform < block.stop).nonzero()
-    return int(passed[-1]) + 1 if len(passed) else 0
+def _block_accepted(stop: Tensor, uniform: Tensor) -> Tensor:
+    """The largest i with u_i < h_i: every position is looked at, not only those before the first failure. (S, L), (L,) -> (S,)."""
+    return torch.where(uniform < stop, torch.arange(1, len(uniform) + 1, device=stop.device), 0).amax(-1)
 
 
 def verify_block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor, generator: torch.Generator) -> Verdict:
@@ -154,34 +201,40 @@ def verify_block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor, generato
 
     Args:
         p, q, draft, generator: as for `verify`.
-        schedule: (L,) ω per draft position.
+        schedule: (L,) ω per draft position, on the CPU.
 
     Raises:
         ValueError: a missing or wrongly shaped row.
     """
     _check(p, q, draft)
+    schedules = schedule.double()[None]
+    if bool((schedule > 1).any()):
+        schedules = torch.cat((schedules, torch.ones_like(schedules)))
+    schedules = schedules.to(p.device, non_blocking=True)
+    return told(block_found(p, q, draft, schedules, uniforms((len(draft) + 1,), generator, p.device)), whole=True)
+
+
+def block_found(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, uniform: Tensor) -> Found:
+    """`verify_block` with its numbers, uniform (L+1,), by the first of the schedules (S, L); the last is the lossless one."""
     length = len(draft)
-    uniform = uniforms((length,), generator, p.device)
     if length == 0:
-        return Verdict(0, int(draw(p[0], generator)), "bonus", p.new_zeros(0), p.new_zeros(0), p.new_zeros(0, dtype=torch.bool))
+        return undrafted(p[0], uniform[0])
     # Differences of nearly equal masses decide where the block stops.
-    p, q, schedule = p.double(), q.double(), schedule.to(p.device, torch.float64)
+    p, q = p.double(), q.double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-    block = _block(p, q, draft, schedule)
-    accepted = _block_accepted(block, uniform)
-    lossless = accepted
-    if accepted and bool((schedule > 1).any()):
-        lossless = _block_accepted(_block(p, q, draft, torch.ones_like(schedule)), uniform)
-    if accepted == length:
-        law = p[length]
-    else:
-        weight = block.weight[accepted - 1] if accepted else 1.0
-        law = norm_residual(weight * p[accepted] - block.kept[accepted], p[accepted])
-    return Verdict(
+    block = _block(p[:length], q, draft, schedules)
+    counts = _block_accepted(block.stop, uniform[:length])
+    accepted, lossless = counts[0], counts[-1]
+    last, position = accepted.clamp(max=length - 1)[None], torch.arange(length, device=p.device)
+    weight, row = torch.cat((p.new_ones(1), block.weight[0])).index_select(0, last), p.index_select(0, last)
+    residual = norm_residual(weight[:, None] * row - block.kept[0].index_select(0, last), row)[0]
+    return Found(
+        path=position,
         accepted=accepted,
-        token=int(draw(law, generator)),
-        kind="bonus" if accepted == length else "recovered",
-        accept_prob=block.weight.float(),
-        cost=block.cost.float(),
-        relaxed=torch.arange(accepted, device=p.device) >= lossless,
+        recovered=accepted < length,
+        token=pick(torch.where(accepted == length, p[length], residual), uniform[length]),
+        accept_prob=block.weight[0].float(),
+        cost=block.cost[0].float(),
+        relaxed=position >= lossless,
+        drafted=draft,
     )

@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 import torch
-from tables import FAILS, PASSES, Toy, chi_square, drafted_rows, enumerate_round
+from tables import FAILS, PASSES, Toy, chi_square, drafted_rows, enumerate_round, random_rows
 from torch import Tensor
 
 from coolsd.schedules import annealed, lossless, uniform
-from coolsd.verification import verify_block
+from coolsd.verification import block_kept, verify_block
 
 BLOCKS = {
     "lossless": lossless(3),
@@ -110,7 +110,7 @@ def test_block_follows_its_law_and_acceptance(name):
 
 def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):
     law, _ = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), [1.0] * 3)
-    monkeypatch.setattr("coolsd.verification._block_accepted", lambda block, uniform: int((uniform < block.stop).int().cumprod(0).sum()))
+    monkeypatch.setattr("coolsd.verification._block_accepted", lambda stop, uniform: (uniform < stop).int().cumprod(-1).sum(-1))
     assert chi_square(play_blocks(lossless(3), 1800)[0], torch.tensor(list(law.values()))[None]) < FAILS
 
 
@@ -123,3 +123,20 @@ def test_block_marks_what_the_lossless_block_would_not_have_accepted():
             marks[omega] += int(verdict.relaxed.sum())
     assert marks[1.0] == 0
     assert marks[3.0] > 10
+
+
+def test_the_cap_is_the_largest_that_keeps_no_more_than_the_weight():
+    """The closed form against bisection, also where q has mass that p lacks and where the cap is never met."""
+    capped = 0
+    for seed in range(60):
+        p, q = random_rows(2, 12, seed=seed, sharpness=5.0)
+        p[seed % 12] = q[(seed + 3) % 12] = 0.0
+        p, q, weight, omega = p / p.sum(), q / q.sum(), 0.2 + 0.013 * seed, 1.0 + 0.1 * seed
+        low, high = 1.0, omega
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
+        found = block_kept(p, q, torch.tensor(weight, dtype=torch.float64), torch.tensor(omega, dtype=torch.float64))
+        torch.testing.assert_close(found, torch.minimum(q, low * weight * p), rtol=0, atol=1e-12)
+        capped += low < omega - 1e-9
+    assert 10 < capped < 60

@@ -377,3 +377,60 @@ def test_draws_without_replacement():
     observed = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)[None]
     assert chi_square(observed, pairs.flatten()[None]) > PASSES
     assert chi_square(observed, (row[:, None] * row).flatten()[None]) < FAILS
+
+
+# ---- the same numbers, one node after another
+
+
+def walked(p, q, tokens, parents, omega: list[float], salvage: bool, numbers: list[float]) -> tuple[list[int], int, list[float]]:
+    """The accepted path, the token that follows and the accept_prob of each level, from the definitions in plain Python."""
+    below, row, path, probabilities = trees.children(parents), 0, [], []
+    law = p[0].double().tolist()
+    while below[row]:
+        target, spent = [float(x) / float(p[row].double().sum()) for x in p[row]], []
+        factor, chosen, rejected = omega[len(path)], None, 1.0
+        eldest = below[row][0]
+        ratio = target[int(tokens[eldest])] / float(q[eldest].double()[tokens[eldest]] / q[eldest].double().sum())
+        for node in below[row]:
+            draft = [0.0 if x in spent else float(mass) for x, mass in enumerate(q[node])]
+            draft = [mass / sum(draft) for mass in draft]
+            kept = [min(d, (1.0 if salvage else factor) * t) for d, t in zip(draft, target, strict=True)]
+            f = kept[int(tokens[node])] / draft[int(tokens[node])]
+            chosen = node if chosen is None and numbers[node] < f else chosen
+            rejected *= 1 - f
+            excess = [max(t - k, 0.0) for t, k in zip(target, kept, strict=True)]
+            target = [e / sum(excess) for e in excess] if sum(excess) > 0 else target
+            spent.append(int(tokens[node]))
+        if salvage and ratio < 1:
+            back = max(min(1.0, factor * ratio) - ratio, 0.0) / (1 - ratio)
+            chosen = eldest if chosen is None and numbers[len(parents) + eldest] < back else chosen
+            rejected *= 1 - back
+        probabilities.append(1 - rejected)
+        law = target
+        if chosen is None:
+            break
+        path.append(chosen)
+        row = chosen + 1
+        law = p[row].double().tolist()
+    upto = torch.tensor(law, dtype=torch.float64).cumsum(0)
+    return path, int((upto > numbers[-1] * upto[-1]).nonzero()[0]), probabilities
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["as on a CPU", "as on a GPU"])
+@pytest.mark.parametrize("salvage", [True, False])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkeypatch):
+    """All nodes in one sweep, as on a GPU, and only those that are reached, as on a CPU."""
+    monkeypatch.setattr(trees, "free_to_look", lambda device: looks)
+    parents, schedule = SHAPES[name], annealed(3, 0.8, clamp=True)
+    seen = set()
+    for seed in range(80):
+        q, tokens, p = drafted(parents, torch.Generator().manual_seed(seed))
+        verdict = trees.verify_tree(p, q, tokens, parents, Relaxed(schedule), torch.Generator().manual_seed(seed), salvage)
+        count = (1 + salvage) * len(parents) + 1
+        numbers = torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+        path, token, probabilities = walked(p, q, tokens, parents, schedule.tolist(), salvage, numbers)
+        assert (list(verdict.path), verdict.token) == (path, token)
+        assert verdict.accept_prob.tolist() == pytest.approx(probabilities, abs=1e-9)
+        seen.add(tuple(path))
+    assert len(seen) > 1

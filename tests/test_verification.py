@@ -334,3 +334,18 @@ def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():
 def test_lantern_refuses_a_short_table():
     with pytest.raises(ValueError, match=r"k = 4"):
         Lantern(NEIGHBOURS, 4, 2.0)
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.6, 1.5, 4.0])
+@pytest.mark.parametrize("ranked", [False, True])
+def test_lantern_keeps_the_same_where_looking_is_not_free(budget, ranked, monkeypatch):
+    """The GPU's way, which passes no neighbour over, against the CPU's, which stops at those that need no more."""
+    monkeypatch.setattr("coolsd.rules.CELLS", 500)  # several blocks
+    neighbours = torch.rand(40, 40, generator=torch.Generator().manual_seed(0)).argsort(-1)[:, :25]
+    p, q = random_rows(3, 40, seed=1, sharpness=4.0), random_rows(3, 40, seed=2, sharpness=4.0)
+    if ranked:
+        q = torch.nn.functional.one_hot(q.argmax(-1), 40).double()
+    expected = Lantern(neighbours, 20, budget).kept_mass(p, q, 0)
+    monkeypatch.setattr("coolsd.rules.free_to_look", lambda device: False)
+    torch.testing.assert_close(Lantern(neighbours, 20, budget, ranked=ranked).kept_mass(p, q, 0), expected)
+    assert bool((expected > torch.minimum(p, q)).any())

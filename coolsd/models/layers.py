@@ -145,7 +145,7 @@ class KVCache:
     def keep(self, path: list[int]) -> None:
         """Commit the entries at these offsets behind the committed length, in this order; the rest is forgotten."""
         if path != list(range(len(path))):
-            source = torch.tensor(path, device=self.keys.device) + self.committed
+            source = torch.tensor(path).to(self.keys.device, non_blocking=True) + self.committed
             target = slice(self.committed, self.committed + len(path))
             self.keys[:, :, :, target] = self.keys[:, :, :, source]
             self.values[:, :, :, target] = self.values[:, :, :, source]
