@@ -153,7 +153,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         if run is sweep:
             for name, values in GRID.items():
                 shown = ", ".join(f"{value:g}" for value in values)
-                command.add_argument(f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {shown})")
+                command.add_argument(
+                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {shown})"
+                )
         else:
             for name, value in DEFAULTS.items():
                 command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
