@@ -1,9 +1,8 @@
-"""Tree shapes against the reference tensors, and tree verification against laws enumerated from the definitions."""
+"""Tree verification against laws enumerated from the definitions."""
 
 from collections import Counter
 from dataclasses import dataclass
 from itertools import permutations, product
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from tables import FAILS, PASSES, Toy, chi_square, enumerate_round, random_rows,
 from torch import Tensor
 
 from coolsd import trees
-from coolsd.models.layers import ancestors, depths
 from coolsd.models.protocols import chain
 from coolsd.sampling import draw, draw_distinct
 from coolsd.schedules import annealed, lossless, uniform
@@ -30,65 +28,6 @@ def p_row(prefix: tuple[int, ...]) -> Tensor:
 
 def q_row(prefix: tuple[int, ...]) -> Tensor:
     return TOY.q[(0, 0, *prefix)[-2:]]
-
-
-# ---- shapes
-
-
-@pytest.mark.parametrize("name", trees.NAMED)
-def test_named_trees_match_the_reference(name):
-    reference = torch.load(Path(__file__).parent / "data" / "trees.pt", weights_only=True)[name]
-    parents = trees.shape(name)
-    rooted = (-1, *(parent + 1 for parent in parents))  # as a target's pass sees it
-    assert torch.equal(ancestors(rooted), reference["mask"])
-    assert trees.depths(parents) == list(depths(rooted)) == reference["depths"].tolist()
-    assert torch.equal(branches(parents), reference["paths"])
-
-
-def branches(parents: trees.Parents) -> Tensor:
-    """Rows from the root to each leaf, leaves from first to last branch, padded with -1: (leaves, depth + 1) int64."""
-    below, found = trees.children(parents), []
-
-    def descend(path: list[int]) -> None:
-        for node in below[path[-1]]:
-            descend([*path, node + 1])
-        if not below[path[-1]]:
-            found.append(path)
-
-    descend([0])
-    longest = max(map(len, found))
-    return torch.tensor([path + [-1] * (longest - len(path)) for path in found])
-
-
-def test_paths_and_counts_give_the_same_tree():
-    assert PAIR == (-1, -1, 0, 0, 1, 2)
-    assert trees.from_counts("2 / 2 1 / 1") == PAIR
-    assert trees.shape([[0, 0], [1], [0], [1, 0], [0, 1], [0, 0, 0]]) == PAIR
-    assert chain(5) == trees.shape("chain")
-    assert chain(0) == ()
-    assert trees.children(PAIR) == [[0, 1], [2, 3], [4], [5], [], [], []]
-
-
-@pytest.mark.parametrize("bad", [[[1]], [[0], [0, 1]], [[0, 0]], [[0], [0]], [[]], "oak"])
-def test_what_is_not_a_tree_is_refused(bad):
-    with pytest.raises(ValueError, match="tree"):
-        trees.shape(bad)
-
-
-def test_ranks_lead_back_to_the_path():
-    paths = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
-    parents = trees.from_paths(paths)
-    for node, path in enumerate(paths):
-        nodes = [paths.index(path[: i + 1]) for i in range(len(path))]
-        assert nodes[-1] == node
-        assert trees.ranks(parents, nodes) == tuple(path)
-
-
-def test_best_subtree_keeps_the_most_confident_nodes_with_their_parents():
-    confidence = torch.tensor([0.6, 0.3, 0.5, 0.1, 0.3, 0.5])
-    kept, parents = trees.best_subtree(confidence, PAIR, 4)
-    assert kept.tolist() == [0, 1, 2, 5]
-    assert parents == (-1, -1, 0, 2)
 
 
 # ---- drafting and playing on the toy
