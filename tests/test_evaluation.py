@@ -251,6 +251,10 @@ def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
         (method, length) for method in ("eagle1", "coolsd") for length in (1, 3)
     }
     assert report["suggested"]["draft_length"] in (1, 3)
+    card = cards.sweep_section(report | {"command": "eval sweep"})
+    assert "| guidance | top-k | temperature | KID × 1000 |" in card
+    assert "draft_length" in card.split("It takes: ")[1]
+    assert card.count("\n| coolsd draft_length=") == 2
     rows = [
         {"settings": name, "kid": {"value": kid, "error": 0.01}, "obeyed": obeyed, "accept_length": 2.0}
         for name, kid, obeyed in (("low", 0.1, 0.5), ("near", 0.115, 0.8), ("far", 0.2, 0.9))
@@ -308,6 +312,7 @@ def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch
     assert "--pictures 7" in json.loads((tmp_path / "out" / "quality.json").read_text())["command"]
     assert "fine" in capsys.readouterr().out
     monkeypatch.setattr(sweep, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})
+    monkeypatch.setattr(cards, "sweep_section", lambda report: report["command"])
     assert cli.main(["eval", "sweep", *where, "--cfg-scale", "2", "3.5", "--quick", "--top-k", "9"]) == 0
     swept = json.loads((tmp_path / "kept" / "quick" / "sweep.json").read_text())
     assert swept["grid"] == {"cfg_scale": [2.0, 3.5], "top_k": [9], "temperature": [0.9]}

@@ -98,3 +98,32 @@ def quality_section(report: dict[str, Any]) -> str:
     ]
     verdicts = "\n".join(f"- {line}" for line in report["verdicts"])
     return f"## Quality of each method\n\n`{report['command']}`\n\n{table(head, rows)}\n\n" + "\n".join(text) + f"\n\n{verdicts}\n"
+
+
+def sweep_section(report: dict[str, Any]) -> str:
+    """The card's section of `eval sweep`."""
+    shares = ("scene_top1", "flower_top5", "colour")
+    rows = []
+    for row in report["rows"]:
+        swept, found = row["settings"], row["agreement"]
+        rows.append(
+            (
+                *(f"{value:g}" for value in swept.values()),
+                with_error(row["kid"], 2, 1000),
+                *(with_error(found[name], 0, 100) if name in found else "" for name in shares),
+                f"{100 * row['obeyed']:.0f}",
+                f"{row['accept_length']:.2f}",
+            )
+        )
+    swept = [name.replace("cfg_scale", "guidance").replace("_", "-") for name in report["rows"][0]["settings"]]
+    head = (*swept, "KID × 1000", *(f"{AIMS[name][0]}, %" for name in shares), "mean, %", "Eagle-1's accept length")
+    speeds = [
+        (row["label"], f"{row['speedup']:.2f}", f"{row['call_speedup']:.2f}", f"{row['accept_length']:.2f}") for row in report["speeds"]
+    ]
+    suggested = ", ".join(f"{name} {value:g}" for name, value in report["suggested"].items())
+    text = (
+        f"{report['pictures']} pictures a row, captions of `valid` photos, Eagle-1, draft length 5. The rule, fixed beforehand: "
+        f"{report['rule']} It takes: {suggested}. ± is one standard error; with so few pictures neighbours are seldom told apart."
+    )
+    faster = table(("lane, at the best of these", "× AR in seconds", "× AR in calls", "accept length"), speeds)
+    return f"## Defaults by measuring\n\n`{report['command']}`\n\n{table(head, rows)}\n\n{text}\n\n{faster}\n"

@@ -91,6 +91,7 @@ def quality(args: argparse.Namespace) -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Defaults by quality and speed."""
+    from .cards import sweep_section
     from .meadow import QUICK, Size
     from .sweep import DRAFT_LENGTHS, GRID, evaluate
 
@@ -101,7 +102,7 @@ def sweep(args: argparse.Namespace) -> None:
     args.pictures = args.pictures or (4 if args.quick else 48)
     kinds = (QUICK if args.quick else Size()).a_kind
     report = {"command": _command(args)} | evaluate(study, args.pictures, kinds, grid, lengths)
-    _write(args, "sweep", report)
+    _write(args, "sweep", report, sweep_section)
     print(json.dumps(report["suggested"]))
 
 
