@@ -12,7 +12,7 @@ from PIL import Image
 from tiny import CONFIG, tiny_pair, write_tiny
 
 import coolsd.__main__ as cli
-from coolsd.evaluation import cards, features, meadow, photos, probe, quality, samples, sweep
+from coolsd.evaluation import cards, distances, features, meadow, photos, probe, quality, samples, sweep
 from coolsd.evaluation.prompts import FIXED, Asked
 from coolsd.evaluation.study import Study
 from coolsd.models.tokenizer import ImageTokenizer
@@ -256,10 +256,20 @@ def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
     assert "draft_length" in card.split("It takes: ")[1]
     assert card.count("\n| coolsd draft_length=") == 2
     rows = [
-        {"settings": name, "kid": {"value": kid, "error": 0.01}, "obeyed": obeyed, "accept_length": 2.0}
-        for name, kid, obeyed in (("low", 0.1, 0.5), ("near", 0.115, 0.8), ("far", 0.2, 0.9))
+        {"settings": name, "kid": {"value": kid, "error": 0.01}, "obeyed": {"value": obeyed, "error": 0.05}, "accept_length": length}
+        for name, kid, obeyed, length in (
+            ("low", 0.1, 0.5, 3.0),
+            ("near", 0.115, 0.77, 2.0),
+            ("slow", 0.115, 0.8, 1.9),
+            ("far", 0.2, 0.9, 3.0),
+        )
     ]
     assert sweep.suggest(rows) == "near"
+
+
+def test_a_mean_of_figures_has_their_error():
+    figures = [distances.Estimate(0.2, 0.03), distances.Estimate(0.6, 0.04)]
+    assert sweep.mean_of(figures) == distances.Estimate(0.4, pytest.approx(0.025))
 
 
 def test_features_are_those_of_efficientnet_or_say_what_to_install(monkeypatch):

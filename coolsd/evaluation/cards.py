@@ -111,7 +111,7 @@ def sweep_section(report: dict[str, Any]) -> str:
                 *(f"{value:g}" for value in swept.values()),
                 with_error(row["kid"], 2, 1000),
                 *(with_error(found[name], 0, 100) if name in found else "" for name in shares),
-                f"{100 * row['obeyed']:.0f}",
+                with_error(row["obeyed"], 0, 100),
                 f"{row['accept_length']:.2f}",
             )
         )
@@ -122,7 +122,7 @@ def sweep_section(report: dict[str, Any]) -> str:
     ]
     suggested = ", ".join(f"{name} {value:g}" for name, value in report["suggested"].items())
     text = (
-        f"{report['pictures']} pictures a row, captions of `valid` photos, Eagle-1, draft length 5. The rule, fixed beforehand: "
+        f"{report['pictures']} pictures a row, captions of `valid` photos, Eagle-1, draft length 5. The rule: "
         f"{report['rule']} It takes: {suggested}. ± is one standard error; with so few pictures neighbours are seldom told apart."
     )
     faster = table(("lane, at the best of these", "× AR in seconds", "× AR in calls", "accept length"), speeds)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from . import bench
-from .distances import kid
+from .distances import Estimate, kid
 from .meadow import agreement, photo_probe
 from .photos import chosen
 from .prompts import valid_prompts
@@ -33,10 +33,19 @@ def label(settings: dict[str, Any]) -> str:
 
 
 def suggest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The settings that are obeyed best among those whose KID is within two standard errors of the lowest; ties go to the faster."""
+    """Of the settings whose KID is within two standard errors of the lowest, and of these within one standard error of the best obeyed,
+    the one with the longest accept length."""
     lowest = min(rows, key=lambda row: row["kid"]["value"])["kid"]
     near = [row for row in rows if row["kid"]["value"] <= lowest["value"] + 2 * lowest["error"]]
-    return max(near, key=lambda row: (row["obeyed"], row["accept_length"]))["settings"]
+    best = max(near, key=lambda row: row["obeyed"]["value"])["obeyed"]
+    obeying = [row for row in near if row["obeyed"]["value"] >= best["value"] - best["error"]]
+    return max(obeying, key=lambda row: row["accept_length"])["settings"]
+
+
+def mean_of(figures: Sequence[Estimate]) -> Estimate:
+    """The mean of figures that were measured apart."""
+    count = len(figures)
+    return Estimate(sum(f.value for f in figures) / count, sum(f.error**2 for f in figures) ** 0.5 / count)
 
 
 def speed(pair: Any, prompts: Sequence[str], settings: dict[str, Any], lengths: Sequence[int]) -> list[dict[str, Any]]:
@@ -67,12 +76,12 @@ def evaluate(
         pixels = study.pixels(samples)
         found, shown = study.features(pixels), study.pictures(pixels[usable])
         figures = agreement([asked[i] for i in usable], shown, found[usable], probe)
-        shares = [figures[name]["value"] for name in ("scene_top1", "flower_top5", "colour") if name in figures]
+        shares = [Estimate(**figures[name]) for name in ("scene_top1", "flower_top5", "colour") if name in figures]
         rows.append(
             {
                 "settings": settings,
                 "kid": asdict(kid(found, real)),
-                "obeyed": sum(shares) / len(shares),
+                "obeyed": asdict(mean_of(shares)),
                 "agreement": figures,
                 "accept_length": sum(len(s.tokens) for s in samples) / sum(s.target_calls for s in samples),
                 "log_prob": sum(s.log_prob for s in samples) / len(samples),
