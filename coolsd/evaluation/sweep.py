@@ -76,7 +76,9 @@ def evaluate(
         pixels = study.pixels(samples)
         found, shown = study.features(pixels), study.pictures(pixels[usable])
         figures = agreement([asked[i] for i in usable], shown, found[usable], probe)
-        shares = [Estimate(**figures[name]) for name in ("scene_top1", "flower_top5", "colour") if name in figures]
+        shares = [
+            Estimate(figures[name]["value"], figures[name]["error"]) for name in ("scene_top1", "flower_top5", "colour") if name in figures
+        ]
         rows.append(
             {
                 "settings": settings,
