@@ -13,7 +13,7 @@ from tiny import CONFIG, tiny_pair, write_tiny
 
 import coolsd.__main__ as cli
 from coolsd.evaluation import cards, distances, features, meadow, photos, probe, quality, samples, sweep
-from coolsd.evaluation.prompts import FIXED, Asked
+from coolsd.evaluation.prompts import DEFAULTS, FIXED, Asked
 from coolsd.evaluation.study import Study
 from coolsd.models.tokenizer import ImageTokenizer
 from coolsd.training.data import square
@@ -265,6 +265,8 @@ def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
         )
     ]
     assert sweep.suggest(rows) == "near"
+    assert sweep.suggest([*rows, rows[2] | {"settings": DEFAULTS}]) == DEFAULTS
+    assert sweep.suggest([*rows, rows[0] | {"settings": DEFAULTS}]) == "near"
 
 
 def test_a_mean_of_figures_has_their_error():

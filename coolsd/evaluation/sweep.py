@@ -13,7 +13,7 @@ from . import bench
 from .distances import Estimate, kid
 from .meadow import agreement, photo_probe
 from .photos import chosen
-from .prompts import valid_prompts
+from .prompts import DEFAULTS, valid_prompts
 from .quality import jobs
 from .study import Study
 
@@ -33,13 +33,13 @@ def label(settings: dict[str, Any]) -> str:
 
 
 def suggest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the settings whose KID is within two standard errors of the lowest, and of these within one standard error of the best obeyed,
-    the one with the longest accept length."""
+    """Of the settings whose KID is within two standard errors of the lowest, those within one standard error of the best obeyed:
+    the present defaults where they are among these, since noise is no reason to move them, or else the longest accept length."""
     lowest = min(rows, key=lambda row: row["kid"]["value"])["kid"]
     near = [row for row in rows if row["kid"]["value"] <= lowest["value"] + 2 * lowest["error"]]
     best = max(near, key=lambda row: row["obeyed"]["value"])["obeyed"]
     obeying = [row for row in near if row["obeyed"]["value"] >= best["value"] - best["error"]]
-    return max(obeying, key=lambda row: row["accept_length"])["settings"]
+    return max(obeying, key=lambda row: (row["settings"] == DEFAULTS, row["accept_length"]))["settings"]
 
 
 def mean_of(figures: Sequence[Estimate]) -> Estimate:
