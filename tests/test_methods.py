@@ -1,6 +1,7 @@
 """The named methods: draft shapes, ω rows, neighbour tables, and the settings that choose them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -170,6 +171,6 @@ def test_larger_trees_are_refused_before_any_model_runs(capsys):
     tree = [[i] for i in range(MAX_NODES + 1)]
     for call in (generate, stream):
         with pytest.raises(SettingsError, match=f"{MAX_NODES + 1} nodes.*1 to {MAX_NODES} nodes"):
-            call(None, "x", "eagle1", tree=tree)
+            call(SimpleNamespace(begin=pytest.fail), "x", "eagle1", tree=tree)
     assert main(["generate", "x", "--method", "eagle1", "--tree", json.dumps(tree)]) == 2
     assert f"Give from 1 to {MAX_NODES} nodes" in capsys.readouterr().err
