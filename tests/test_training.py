@@ -25,7 +25,7 @@ from coolsd.training.export import export_drafter
 from coolsd.training.loop import ALONE, Place, Trapezoid, load_checkpoint, restore, save_checkpoint
 from coolsd.training.muon import orthogonal
 from coolsd.training.samples import Sampling, accept_lengths, own_samples, sample
-from coolsd.training.target import Trainee, deepen
+from coolsd.training.target import Trainee, continued, deepen
 
 
 def flat(colour: tuple[int, int, int], size: int = 40) -> Image.Image:
@@ -80,6 +80,8 @@ def test_the_whole_way_by_command(folder, tmp_path, capsys):
     assert load_checkpoint(tmp_path / "t.pt")["step"] == 4
     deep = ["train", "target", *common, *sizes, "--layers", "2", "--checkpoint", str(tmp_path / "d.pt"), "--grow", str(tmp_path / "t.pt")]
     assert main([*deep, "--steps", "2"]) == 0
+    on = ["train", "target", *common, *sizes, "--layers", "2", "--checkpoint", str(tmp_path / "on.pt"), "--start", str(pair)]
+    assert main([*on, "--steps", "2"]) == 0
     drafter = ["train", "drafter", *common, "--checkpoint", str(tmp_path / "e.pt"), "--batch", "2", "--every", "2", "--dtype", "float32"]
     assert main([*drafter, "--steps", "4"]) == 0
     assert "before" not in capsys.readouterr().err
@@ -236,6 +238,17 @@ def test_a_grown_target_computes_what_the_shallow_one_does():
         torch.testing.assert_close(deep.model(x, rope, None), small.model(x, rope, None))
     assert len(deep.model.layers) == 2
     torch.testing.assert_close(deep.folded()["output.weight"], small.folded()["output.weight"])
+
+
+def test_a_finished_target_is_trained_on_from_its_weights(tmp_path):
+    folder, codebook = write_tiny(tmp_path / "pair"), torch.randn(CONFIG.vocab, 8)
+    state = continued(folder, CONFIG, codebook).folded()
+    assert state.keys() == tiny_pair().target_model.state_dict().keys()
+    for name, tensor in tiny_pair().target_model.state_dict().items():
+        torch.testing.assert_close(state[name], tensor)
+    for place, config in ((folder, replace(CONFIG, layers=1)), (tmp_path, CONFIG)):
+        with pytest.raises(ValueError, match=r"target\.safetensors is no target of these sizes"):
+            continued(place, config, codebook)
 
 
 def test_gradients_are_shared_between_processes():
