@@ -321,6 +321,8 @@ def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
     shown = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "a.badge" in b.value]
     assert shown[0]["a.badge"] == shown[0]["b.badge"] == "recorded"
     assert shown[0]["b.picture"].startswith("data:image/png;base64,")
+    said = [b.value["status"] for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "status" in b.value]
+    assert any(words.startswith("“lake”, recorded on ") for words in said)  # the prompt above it may be another
 
 
 def test_a_view_touches_only_what_changed(tmp_path):

@@ -206,7 +206,7 @@ class Page:
         run = comparison.relaxed
         return snapshot(
             pair_of_lanes,
-            f"Recorded on {describe(run.environment)}. Press Generate to decode one here.",
+            f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.",
             comparison.ar_token_seconds,
             tone="",
             images=tuple(lane.image for lane in pair_of_lanes) if run.image is not None else None,
