@@ -27,9 +27,6 @@ def page(named: Iterable[str] = ()) -> gr.Blocks:
         raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
 
 
-demo = page()
-
-
 def main() -> None:
     """Serve the page, and load the pair behind it."""
     parser = argparse.ArgumentParser(description="Open the COOL-SD demo in a browser.")
@@ -41,7 +38,7 @@ def main() -> None:
     asked = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
-    shown = page(asked.files) if asked.files else demo
+    shown = page(asked.files)
     shown.launch(server_name=asked.host, server_port=asked.port, inbrowser=asked.open, prevent_thread_lock=True, **launch_options())
     shown.loader.start(DEFAULT_TARGET)
     shown.block_thread()
@@ -49,3 +46,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+else:  # for `gradio app.py`, which serves the page itself
+    demo = page()

@@ -80,6 +80,19 @@ class Exact:
         return 0.5 * sum(abs(self.law[x] - self.target[x]) for x in self.law)
 
 
+def completing(law: dict[tuple[int, ...], float], p_row: Callable, length: int) -> Callable[[tuple[int, ...], float], None]:
+    """add(prefix, mass): mass spread over all paths of `length` that go on from the prefix as the target does, added to `law`."""
+
+    def add(prefix: tuple[int, ...], mass: float) -> None:
+        if len(prefix) == length:
+            law[prefix] += mass
+            return
+        for x, probability in enumerate(p_row(prefix).tolist()):
+            add((*prefix, x), mass * probability)
+
+    return add
+
+
 def enumerate_round(p_row: Callable, q_row: Callable, omega: list[float]) -> Exact:
     """Walk every drafted prefix. `p_row(prefix)` and `q_row(prefix)` give the (V,) rows after a prefix of the round."""
     length, vocabulary = len(omega), len(p_row(()))
@@ -88,13 +101,7 @@ def enumerate_round(p_row: Callable, q_row: Callable, omega: list[float]) -> Exa
         target[path] = float(torch.stack([p_row(path[:i])[x] for i, x in enumerate(path)]).prod())
         law[path] += 0.0
     accepted = bias = 0.0
-
-    def completed(prefix: tuple[int, ...], mass: float) -> None:
-        if len(prefix) == length:
-            law[prefix] += mass
-            return
-        for x, probability in enumerate(p_row(prefix).tolist()):
-            completed((*prefix, x), mass * probability)
+    completed = completing(law, p_row, length)
 
     def drafted(prefix: tuple[int, ...], mass: float) -> None:
         nonlocal accepted, bias

@@ -1,7 +1,10 @@
 """Local files for the page: named on the command line or in the environment, refused in one line, offered by the picker, decoded from."""
 
+import runpy
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -89,6 +92,16 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
     monkeypatch.setenv("COOLSD_FILES", "lumina-768.target='open")
     with pytest.raises(SystemExit, match=r"app\.py: --files or COOLSD_FILES: No closing quotation"):
         app.page()
+
+
+@pytest.mark.parametrize("asked", [[], ["--files", "llamagen-256.drafter=none"]])
+def test_the_page_is_built_once(monkeypatch, asked):
+    made = []
+    page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=SimpleNamespace(start=lambda _: None))
+    monkeypatch.setattr("coolsd.ui.page.build", lambda engine: made.append(engine) or page)
+    monkeypatch.setattr(sys, "argv", ["app.py", *asked])
+    runpy.run_path(str(Path(__file__).parents[1] / "app.py"), run_name="__main__")
+    assert len(made) == 1
 
 
 def test_local_files_make_a_target_present(monkeypatch, no_hub, paths, tmp_path):

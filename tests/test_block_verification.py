@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from tables import FAILS, PASSES, Toy, chi_square, drafted_rows, enumerate_round, random_rows
+from tables import FAILS, PASSES, Toy, chi_square, completing, drafted_rows, enumerate_round, random_rows
 from torch import Tensor
 
 from coolsd.schedules import annealed, lossless, uniform
@@ -36,13 +36,7 @@ def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[
             omega = low
         return torch.minimum(q, omega * weight * p)
 
-    def completed(prefix: tuple[int, ...], mass: float) -> None:
-        if len(prefix) == length:
-            law[prefix] += mass
-            return
-        for x, probability in enumerate(p_row(prefix).tolist()):
-            completed((*prefix, x), mass * probability)
-
+    completed = completing(law, p_row, length)
     for path in product(range(vocabulary), repeat=length):
         drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
         weights, keeps = [1.0], []

@@ -6,7 +6,7 @@ from itertools import permutations, product
 
 import pytest
 import torch
-from tables import FAILS, PASSES, Toy, chi_square, enumerate_round, random_rows, relaxed_kept
+from tables import FAILS, PASSES, Toy, chi_square, completing, enumerate_round, random_rows, relaxed_kept
 from torch import Tensor
 
 from coolsd import trees
@@ -146,12 +146,8 @@ def enumerate_tree(parents: trees.Parents, omega: list[float], salvage: bool) ->
     memory: dict[tuple[tuple[int, ...], int], Law] = {}
 
     def completed(prefix: tuple[int, ...]) -> Counter:
-        if len(prefix) >= HORIZON:
-            return Counter({prefix[:HORIZON]: 1.0})
         law: Counter = Counter()
-        for y, mass in enumerate(p_row(prefix).tolist()):
-            for x, rest in completed((*prefix, y)).items():
-                law[x] += mass * rest
+        completing(law, p_row, HORIZON)(prefix[:HORIZON], 1.0)
         return law
 
     def visit(prefix: tuple[int, ...], row: int) -> Law:

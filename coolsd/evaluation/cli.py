@@ -13,15 +13,20 @@ from ..models.families import ASSETS
 from .photos import read_photos
 from .study import Study
 
+DRAFT_LENGTH = 5
 CACHE = Path.home() / ".cache" / "coolsd" / "eval"
 
 
 def _command(args: argparse.Namespace) -> str:
     """What was typed, without where things lie on this machine."""
+    from .prompts import DEFAULTS
+
     words = ["python -m coolsd eval", args.what, "--images PHOTOS --csv captions.csv"]
     words += [f"--{name} {shlex.quote(str(getattr(args, name)))}" for name in ("pictures", "seeds") if getattr(args, name, None)]
-    for name in ("cfg_scale", "top_k", "temperature"):  # lists in a sweep
-        if isinstance(values := getattr(args, name, None), list):
+    for name, usual in (DEFAULTS | {"draft_length": DRAFT_LENGTH}).items():
+        given = getattr(args, name, None)
+        if given not in (None, usual):
+            values = given if isinstance(given, list) else [given]  # lists in a sweep
             words.append(f"--{name.replace('_', '-')} {' '.join(f'{value:g}' for value in values)}")
     return " ".join([*words, *(["--quick"] if args.quick else [])])
 
@@ -161,4 +166,4 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             for name, value in DEFAULTS.items():
                 command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
         if run in (quality, claims):
-            command.add_argument("--draft-length", type=int, default=5, help="default 5")
+            command.add_argument("--draft-length", type=int, default=DRAFT_LENGTH, help=f"default {DRAFT_LENGTH}")

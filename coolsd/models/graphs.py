@@ -91,6 +91,7 @@ class Graphs:
 
 
 def tensors(inputs: tuple[Tensor | int, ...], device: torch.device) -> list[Tensor]:
+    """The inputs with every int as an int64 tensor () on the device, filled there: no host synchronisation."""
     return [x if isinstance(x, Tensor) else torch.full((), x, dtype=torch.long, device=device) for x in inputs]
 
 

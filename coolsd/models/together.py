@@ -6,6 +6,7 @@ vectorised with torch.vmap over inputs and caches. Laws and random numbers are t
 round otherwise in the last bit.
 """
 
+import copy
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -95,6 +96,7 @@ class Together:
 
     def __init__(self, build: Callable[[int], tuple[KVCache, KVCache | None]], lanes: int):
         self.build, self.lanes = build, lanes
+        self._models: dict[int, tuple[KVCache, KVCache | None]] = {}  # by rows: caches that those of the lanes are made after
         self._stacks: dict[int, list[tuple[Tensor, Tensor]]] = {}  # by rows: keys and values (lanes, …) of target and drafter
         self._rooms: dict[tuple[int, int], Room] = {}
         self._thread = threading.local()
@@ -111,22 +113,23 @@ class Together:
             room = self._rooms.get((rows, number)) or self._build(rows, number)
         for cache in (room.target, room.drafter):
             if cache is not None:
-                cache.committed = 0
+                cache.committed = cache.least = 0
         return room
 
     def clear(self) -> None:
         """Let go of the rooms."""
-        self._stacks, self._rooms = {}, {}
+        self._models, self._stacks, self._rooms = {}, {}, {}
 
     def _build(self, rows: int, number: int) -> Room:
-        caches = self.build(rows)
-        if rows not in self._stacks:
-            made = [cache for cache in caches if cache is not None]
-            self._stacks[rows] = [(c.keys.new_zeros(self.lanes, *c.keys.shape), c.keys.new_zeros(self.lanes, *c.keys.shape)) for c in made]
-        for cache, (keys, values) in zip(caches, self._stacks[rows], strict=False):
-            if cache is not None:
-                cache.place(keys[number], values[number])
-                cache.block = BLOCK
+        if rows not in self._models:
+            self._models[rows] = self.build(rows)
+            shapes = [(self.lanes, *cache.keys.shape) for cache in self._models[rows] if cache is not None]
+            like = self._models[rows][0].keys
+            self._stacks[rows] = [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
+        caches = tuple(copy.copy(cache) for cache in self._models[rows])
+        for cache, (keys, values) in zip((cache for cache in caches if cache is not None), self._stacks[rows], strict=True):
+            cache.place(keys[number], values[number])
+            cache.block = BLOCK
         lane = _Lane(self, number)
         lane.room = self._rooms[rows, number] = Room(*caches, lane)
         return lane.room

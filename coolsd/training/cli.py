@@ -102,11 +102,13 @@ def target(args: argparse.Namespace) -> None:
     here.wait()
     text = TextTable.load(args.pair, args.caption_tokens)
     config = LlamaGenConfig(args.dim, args.layers, args.heads, args.ffn, len(codebook), text.table.shape[1], args.caption_tokens, args.grid)
-    trainee = Trainee(config, codebook)
-    if not args.checkpoint.exists() and args.grow:
+    fresh = not args.checkpoint.exists()
+    if args.grow and fresh:
         trainee = grown(args.grow, config, codebook)
-    elif not args.checkpoint.exists() and args.start:
+    elif args.start and fresh:
         trainee = continued(args.start, config, codebook)
+    else:
+        trainee = Trainee(config, codebook)
     data = [TokenData(Photos(args.tokens, args.csv, split), text) for split in ("train", "valid")]
     train_target(trainee, *data, recipe, args.checkpoint, not args.eager, here)
     if here.rank == 0:
