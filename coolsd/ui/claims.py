@@ -39,9 +39,8 @@ def provenance(result: dict[str, Any]) -> str:
     quick = "A quick look, not a measurement. " if size["quick"] else ""
     chosen = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in result["settings"].items())
     against = f"KID against {result['photos']:,} photos" if result["photos"] else "without KID (no photos were given)"
-    pictures = (
-        f"{result['pictures']:,} pictures: {size['prompts']} prompts × {size['seeds']} seeds for each of {len(result['points'])} settings"
-    )
+    seeds = "1 seed" if size["seeds"] == 1 else f"{size['seeds']} seeds"
+    pictures = f"{result['pictures']:,} pictures: {size['prompts']} prompts × {seeds} for each of {len(result['points'])} settings"
     where = f"{machine.get('device', '?')}, {machine.get('dtype', '?')}"
     return f"{quick}Measured {result['date']} on {result['target']} ({where}). {pictures}; {chosen}; {against}."
 
