@@ -12,8 +12,8 @@ with contextlib.suppress(ImportError):
 
 import gradio as gr
 
-from coolsd.models.targets import FORM, read_files
-from coolsd.ui.engine import DEFAULT_TARGET, default_engine
+from coolsd.models.catalog import FORM, read_files
+from coolsd.ui.backend import DEFAULT_TARGET, default_engine
 from coolsd.ui.page import build, launch_options
 
 VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some

@@ -37,7 +37,7 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     Raises:
         LoadError: a file is missing or does not fit; the message names what differs.
     """
-    from .models.catalog import load as load_pair  # imports transformers, which is slow: a page can be drawn before
+    from .models.loading import load as load_pair  # imports transformers, which is slow: a page can be drawn before
 
     return load_pair(name, device=device, dtype=dtype, **paths)
 

@@ -1,113 +1,15 @@
 """The command line: generate a picture, measure speed, train, evaluate. `python -m coolsd COMMAND --help` lists the options."""
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from . import METHODS, Run, Settings, generate, load, omega, stream, validate
+from . import METHODS, Run, generate, omega, stream, validate
 from .exports import format_of, save_picture
-from .models.world import notice
-from .settings import CHOICES, OPTIONAL, TREES
-
-TUNED = ("eagle1", "coolsd")
-HELP = {
-    "delta": "δ, total relaxation: the mean of ω",
-    "nu": "ν, annealing rate",
-    "mu": "μ, normaliser, or 'auto' (mean-normalised)",
-    "draft_length": "tokens drafted a round, in a chain",
-    "tree": f"draft shape: {', '.join(TREES)}, or its nodes like [[0], [1], [0, 0]]",
-    "siblings": "where ω relaxes a tree: salvage the first sibling when all are rejected, or at every one",
-    "weight": "the target's share in diverse, 1 is lossless",
-    "neighbours": "nearest codes LANTERN may borrow from, or 'auto' (1000; LANTERN++ 10)",
-    "distance": "between code vectors, for LANTERN's neighbours",
-    "budget": "LANTERN: most probability a code may borrow",
-    "cap": "λ of LANTERN++: most a code's probability may grow, as a factor",
-    "temperature": "0 is greedy",
-    "top_k": "codes kept, 0 for all",
-    "top_p": "mass kept, 1 for all",
-    "cfg_scale": "guidance scale, 1 for none",
-    "seed": "random seed",
-    "max_tokens": "stop after this many tokens",
-}
-UNSET = {"mu": "auto", "neighbours": "auto", "max_tokens": "the whole picture"}
-
-
-def _number(text: str) -> float | int:
-    try:
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-
-
-def _number_or_auto(text: str) -> float | int | None:
-    return None if text.lower() in ("auto", "none") else _number(text)
-
-
-class Words(argparse.Action):
-    """A prompt whose words came one by one, as without quotes, or in one piece."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, " ".join(values))
-
-
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """One option for every setting but prompt and method."""
-    for field in fields(Settings):
-        if field.name in HELP:
-            option = f"--{field.name.replace('_', '-')}"
-            number = _number_or_auto if field.name in OPTIONAL else _number
-            kind = {"type": str if isinstance(field.default, str) else number, "choices": CHOICES.get(field.name)}
-            default = UNSET[field.name] if field.default is None else field.default
-            parser.add_argument(option, **kind, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {default})")
-    parser.add_argument(
-        "--clamp", action="store_true", default=argparse.SUPPRESS, help="raise every ω below 1 to 1 (ours, not the paper's)"
-    )
-
-
-def _part(text: str) -> tuple[str, str]:
-    what, _, path = text.partition("=")
-    if not what or not path:
-        raise argparse.ArgumentTypeError(f"{text!r} is not PART=PATH, for example drafter=my/drafter")
-    return what, path
-
-
-def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Which target, where, and from which files."""
-    parser.add_argument("--target", default="meadow", help="name of the pair, or folder of one of your own (default meadow)")
-    parser.add_argument(
-        "--files",
-        type=_part,
-        action="append",
-        default=[],
-        metavar="PART=PATH",
-        help="local files for a part (target, drafter, vq or text) in place of the hub's, or drafter=none; may be repeated",
-    )
-    parser.add_argument("--device", help="cpu, cuda or mps (default: the best there is)")
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: measured)")
-
-
-def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings given on the command line."""
-    return {f.name: getattr(args, f.name) for f in fields(Settings) if hasattr(args, f.name)}
-
-
-def chosen_pair(args: argparse.Namespace) -> Any:
-    """The pair named on the command line."""
-    return load(args.target, args.device, args.dtype, **dict(args.files))
-
-
-def check_files(*paths: Path | None) -> None:
-    """Refuse what could not be written at the end of a long run."""
-    for path in paths:
-        if path and path.is_dir():
-            raise ValueError(f"{path} is a folder. Give the name of a file.")
-        if path and not path.parent.is_dir():
-            raise ValueError(f"There is no folder {path.parent} to write {path.name} to. Make it first.")
+from .models.prompt_domain import notice
+from .options import Words, add_pair, add_settings, check_files, chosen_pair, chosen_settings
 
 
 def generate_command(args: argparse.Namespace) -> None:
@@ -140,7 +42,7 @@ def generate_command(args: argparse.Namespace) -> None:
 
 def targets_command(_: argparse.Namespace) -> None:
     """List the targets: which run here, and what the others lack."""
-    from .models.targets import offers
+    from .models.catalog import offers
 
     for offer in offers().values():
         print(f"{offer.name}: {offer.title}; {'cannot run here yet' if offer.missing else 'runs here'}")
@@ -165,82 +67,6 @@ def record_command(args: argparse.Namespace) -> None:
     print(save(Comparison(*runs, ar_token_seconds=median(seconds)), args.folder or RECORDED, args.name))
 
 
-def bench_command(args: argparse.Namespace) -> None:
-    """Time the methods in turns; a table, and JSON on request."""
-    from .evaluation import bench, tuned
-
-    common = chosen_settings(args)
-    validate(METHODS, prompt="x", **common)
-    check_files(args.json, args.tuned)
-    if args.seeds < 1:
-        raise ValueError(f"{args.seeds} seeds measure nothing. Give --seeds 1 or more.")
-    if args.tune:
-        tune_command(args, common)
-        return
-    if args.random_weights:
-        floor_command(args)
-        return
-    pair = chosen_pair(args)
-    print(json.dumps(dict(pair.environment)), file=sys.stderr)
-    methods = args.methods or list(METHODS)
-    found: dict[bench.Lane, str] = {}
-    if not args.tree_cost:
-        found = tuned.lanes(args.tuned or tuned.STORE, tuned.place(pair, args.target, args.files, common), methods)
-    lanes = bench.TREE_COST if args.tree_cost else [*(lane for lane in bench.LANES if lane.method in methods), *found]
-    results: dict[bench.Lane, list] = {}
-    for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
-        results.setdefault(lane, []).append(stats)
-        print(f"{lane.label}: {stats.seconds:.2f} s", file=sys.stderr)
-    rows = bench.summarise(results)
-    print(bench.table(rows))
-    report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS})
-    if args.tree_cost:
-        report["tree_cost"] = bench.tree_cost(*results.values())
-        print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
-    elif found:
-        report["tuned"] = {lane.label: source for lane, source in found.items()}
-        print("\n".join(f"{label}: {source}" for label, source in report["tuned"].items()))
-    else:
-        print("no tuned draft shapes for this pair, machine and settings yet: the same command with --tune finds and keeps them")
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-
-
-def floor_command(args: argparse.Namespace) -> None:
-    """Time the passes of a released size against the memory's bandwidth; JSON on request."""
-    from .evaluation import floor
-
-    if args.layers is not None and args.layers < 1:
-        raise ValueError(f"{args.layers} layers are no model. Give --layers 1 or more, or leave it out.")
-    found = floor.measure(args.random_weights, args.device, args.dtype, args.layers)
-    print(floor.table(found))
-    if args.json:
-        args.json.write_text(json.dumps(found.to_dict(), indent=1))
-
-
-def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
-    """Time draft shapes of each method, name the fastest and keep them for `bench`; JSON on request."""
-    from .evaluation import bench, tune, tuned
-
-    methods = args.methods or TUNED
-    tune.check(methods, common)
-    pair = chosen_pair(args)
-    found = []
-    for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
-        if isinstance(result, tune.Tuned):
-            found.append(result)
-            print(tune.summary(result))
-        else:
-            print(f"{label}: {result.seconds:.2f} s", file=sys.stderr)
-    path = args.tuned or tuned.STORE
-    tuned.store(path, tuned.place(pair, args.target, args.files, common), found, common)
-    print(f"kept in {path}: `bench` with these settings lists them now")
-    if args.json:
-        rows = [row for result in found for row in result.rows]
-        report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
-        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in found}}, indent=1))
-
-
 def build_parser() -> argparse.ArgumentParser:
     """All commands and options."""
     parser = argparse.ArgumentParser(prog="python -m coolsd", description=__doc__)
@@ -259,21 +85,9 @@ def build_parser() -> argparse.ArgumentParser:
     stored.add_argument("--reference", default="eagle1", choices=list(METHODS))
     stored.add_argument("--relaxed", default="coolsd", choices=list(METHODS))
     stored.set_defaults(run=record_command)
-    many = commands.add_parser("bench", help="measure speed, the methods taking turns")
-    many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
-    many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
-    only = many.add_mutually_exclusive_group()
-    only.add_argument(
-        "--tune", action="store_true", help="find and keep the fastest draft shape of each method (of --methods; else eagle1 and coolsd)"
-    )
-    many.add_argument("--tuned", type=Path, metavar="FILE", help="where these shapes are kept (default ~/.cache/coolsd/tuned.json)")
-    only.add_argument(
-        "--random-weights", metavar="NAME", help="passes of llamagen-256, llamagen-512 or lumina-768 against memory bandwidth"
-    )
-    many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
-    only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
-    many.add_argument("--json", type=Path, help="write the figures as JSON")
-    many.set_defaults(run=bench_command)
+    from .evaluation.speed.cli import add_command
+
+    many = add_command(commands)
     from .training.cli import add_commands
 
     add_commands(commands.add_parser("train", help="train a pair on your own pictures"))

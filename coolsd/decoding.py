@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .methods import METHODS, depth, shape, within
-from .models.protocols import Draft, Pair
+from .methods import METHODS, shape
+from .protocols import Draft, Pair
 from .sampling import draw, to_probs
 from .settings import Settings, SettingsError
 from .trace import Round
-from .trees import ranks
+from .trees import depth, ranks, within
 from .verification import Verdict
 
 

@@ -5,7 +5,7 @@ Knows of models only what protocols.py says. A method is data; a new one is one 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from . import schedules, trees
-from .models.protocols import Draft, Dynamic, Pair, Shape, chain
+from .protocols import Draft, Pair
 from .settings import NUMBERS, Settings
+from .tree_verification import verify_tree
+from .trees import Dynamic, Shape, chain, depth
 from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, verify_block
 
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
@@ -51,18 +53,6 @@ def shape(settings: Settings) -> Shape:
     if tree == "dynamic":
         return Dynamic()
     return trees.shape(json.loads(tree) if tree.startswith("[") else tree)
-
-
-def depth(shape: Shape) -> int:
-    """Draft positions a shape offers: its levels."""
-    return shape.depth if isinstance(shape, Dynamic) else max(trees.depths(shape))
-
-
-def within(shape: Shape, levels: int) -> Shape:
-    """The part of a shape that is at most so many levels deep."""
-    if isinstance(shape, Dynamic):
-        return replace(shape, depth=min(shape.depth, levels))
-    return tuple(parent for parent, level in zip(shape, trees.depths(shape)[1:], strict=True) if level <= levels)
 
 
 # ---- schedules
@@ -110,7 +100,7 @@ def _by(rule: Rule, salvage: bool = False) -> Verify:
     def run(p: Tensor, draft: Draft, generator: Generator) -> Verdict:
         if draft.parents == chain(len(draft.parents)):
             return verify(p, draft.q, draft.tokens, rule, generator)
-        return trees.verify_tree(p, draft.q, draft.tokens, draft.parents, rule, generator, salvage)
+        return verify_tree(p, draft.q, draft.tokens, draft.parents, rule, generator, salvage)
 
     return run
 

@@ -98,6 +98,6 @@ def draw(probs: Tensor, generator: torch.Generator) -> Tensor:
     return pick(probs, uniforms(tuple(probs.shape[:-1]), generator, probs.device))
 
 
-def draw_distinct(probs: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` tokens a row by `pick_distinct`, with numbers from a generator."""
-    return pick_distinct(probs, uniforms((count, *probs.shape[:-1]), generator, probs.device))
+def guided(logits: Tensor, scale: float) -> Tensor:
+    """Guided logits (T, V) float32 from (B, T, V): cast before mixing, since guidance magnifies rounding."""
+    return logits[0].float() if logits.shape[0] == 1 else guide(logits[0], logits[1], scale)

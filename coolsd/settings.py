@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
-from .trees import NAMED, depths, from_paths
+from .trees import MAX_NODES, NAMED, depths, from_paths
 
 MAX_PROMPT = 1000  # characters
 MAX_DRAFT_LENGTH = 16
-MAX_NODES = 64  # of a tree: the targets' and drafters' caches have room for so many entries behind the last cell
 MAX_SEED = 2**32 - 1
 
 

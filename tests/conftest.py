@@ -1,6 +1,26 @@
-"""Tests find their helpers beside them."""
+"""Tests find their helpers beside this file, in whichever folder they are; fixtures that several of them use."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+
+@pytest.fixture(scope="module")
+def lumina_folders(tmp_path_factory):
+    """Folders of target, drafter and picture tokenizer of a tiny Lumina."""
+    from files import write_lumina
+
+    return write_lumina(tmp_path_factory.mktemp("lumina"))
+
+
+@pytest.fixture(scope="module")
+def lumina(lumina_folders):
+    """The tiny Lumina pair."""
+    from files import IDS
+
+    from coolsd.models.lumina.load import load_lumina
+
+    return load_lumina(lumina_folders / "target", lumina_folders / "vq", lumina_folders / "drafter", grid=4, ids=IDS)

@@ -8,8 +8,8 @@ from tiny import tiny_pair
 
 import coolsd
 from coolsd.ui import controls
+from coolsd.ui.backend import Engine, Loader
 from coolsd.ui.compare import compare
-from coolsd.ui.engine import Engine, Loader
 from coolsd.ui.page import build, launch_options
 
 METHODS = coolsd.METHODS

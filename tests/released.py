@@ -5,14 +5,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from test_t5 import write_t5
-from test_vq import NAMES, patterned
+from files import DATA, NAMES, patterned, write_t5
 
-from coolsd.models import catalog
-from coolsd.models.families import load_llamagen
-from coolsd.models.llamagen import LlamaGenConfig
+from coolsd.models import catalog, loading
+from coolsd.models.llamagen.load import load_llamagen
+from coolsd.models.llamagen.network import LlamaGenConfig
 
-DATA = Path(__file__).parent / "data"
 TINY = LlamaGenConfig(dim=64, layers=3, heads=4, ffn=256, vocab=256, caption_dim=48, caption_tokens=120, grid=4)
 
 
@@ -31,5 +29,5 @@ def shrink_llamagen(monkeypatch, **changes) -> catalog.Entry:
     """Give llamagen-256 the tiny model's sizes, and other fields of its entry these values."""
     tiny = replace(catalog.CATALOG["llamagen-256"], build=partial(load_llamagen, "llamagen-256", TINY), **changes)
     monkeypatch.setitem(catalog.CATALOG, "llamagen-256", tiny)
-    monkeypatch.setattr(catalog, "_pairs", {})
+    monkeypatch.setattr(loading, "_pairs", {})
     return tiny

@@ -9,11 +9,12 @@ from tiny import tiny_pair
 
 import coolsd.__main__ as cli
 from coolsd import Run, exports, generate
+from coolsd import options as shared
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    monkeypatch.setattr(cli, "load", lambda *_: tiny_pair())
+    monkeypatch.setattr(shared, "load", lambda *_: tiny_pair())
 
 
 def options(settings: dict) -> list[str]:
@@ -99,13 +100,13 @@ def test_a_prompt_needs_no_quotes(tmp_path):
 
 
 def test_an_ending_is_refused_before_anything_is_loaded(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "load", lambda *_: pytest.fail("nothing may load"))
+    monkeypatch.setattr(shared, "load", lambda *_: pytest.fail("nothing may load"))
     assert cli.main(["generate", "x", "--out", "x.bmp"]) == 2
 
 
 def test_local_files_are_named_by_part(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(cli, "load", lambda *names, **parts: asked.append((names[0], parts)) or tiny_pair())
+    monkeypatch.setattr(shared, "load", lambda *names, **parts: asked.append((names[0], parts)) or tiny_pair())
     files = ["--files", "drafter=none", "--files", "vq=a=b/vq.pt"]
     assert cli.main(["generate", "x", "--target", "lumina-768", *files, "--max-tokens", "2"]) == 0
     assert asked == [("lumina-768", {"drafter": "none", "vq": "a=b/vq.pt"})]
@@ -131,12 +132,12 @@ def test_words_where_a_number_belongs_are_named(option, message, capsys):
 
 
 def test_a_prompt_from_outside_the_pairs_world_gets_a_notice(monkeypatch, capsys):
-    from coolsd.models.world import World
+    from coolsd.models.prompt_domain import World
 
     monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
     assert cli.main(["generate", "a red rose"]) == 0
     assert "paints flowers" not in capsys.readouterr().err
-    monkeypatch.setattr("coolsd.models.world.NEAR", 1.1)
+    monkeypatch.setattr("coolsd.models.prompt_domain.NEAR", 1.1)
     assert cli.main(["generate", "misty forest"]) == 0
     assert "tiny paints flowers" in capsys.readouterr().err
 

@@ -10,12 +10,11 @@ from tiny import tiny_pair
 from toy import ToyPair
 
 from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, stream, validate
-from coolsd.__main__ import build_parser, chosen_settings, main
-from coolsd.methods import depth, neighbours, shape, within
-from coolsd.models.protocols import Dynamic, chain
-from coolsd.models.target import SLACK
-from coolsd.settings import MAX_NODES
-from coolsd.trees import NAMED, depths
+from coolsd.__main__ import build_parser, main
+from coolsd.methods import neighbours, shape
+from coolsd.models.cache import SLACK
+from coolsd.options import chosen_settings
+from coolsd.trees import MAX_NODES, NAMED, Dynamic, chain, depth, depths, within
 
 OWN = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 

@@ -1,7 +1,6 @@
-from pathlib import Path
-
 import pytest
 import torch
+from files import DATA
 from tables import FAILS, PASSES, chi_square
 
 from coolsd.sampling import draw, guide, to_probs
@@ -59,7 +58,7 @@ def test_top_p_counts_the_mass_that_top_k_left():
 
 @pytest.mark.parametrize(("top_k", "top_p", "temperature"), [(0, 1.0, 1.0), (50, 1.0, 1.0), (50, 0.9, 1.0), (20, 1.0, 0.7)])
 def test_filters_match_the_original_llamagen(top_k, top_p, temperature):
-    reference = torch.load(Path(__file__).parent / "data" / "filters.pt", weights_only=True)
+    reference = torch.load(DATA / "filters.pt", weights_only=True)
     expected = reference[f"probs_k{top_k}_p{top_p}_t{temperature}"]
     torch.testing.assert_close(to_probs(reference["cfg_step0_combined"], temperature, top_k, top_p), expected)
 

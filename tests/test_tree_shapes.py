@@ -1,21 +1,21 @@
 """Shapes of draft trees: by name, from paths, from counts, and the best part of a bigger one."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from files import DATA
 from torch import Tensor
 
 from coolsd import trees
-from coolsd.models.layers import ancestors, depths
-from coolsd.models.protocols import chain
+from coolsd.models import eagle
+from coolsd.models.cache import ancestors, depths
+from coolsd.trees import chain
 
 PAIR = trees.from_paths([[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]])
 
 
 @pytest.mark.parametrize("name", trees.NAMED)
 def test_named_trees_match_the_reference(name):
-    reference = torch.load(Path(__file__).parent / "data" / "trees.pt", weights_only=True)[name]
+    reference = torch.load(DATA / "trees.pt", weights_only=True)[name]
     parents = trees.shape(name)
     rooted = (-1, *(parent + 1 for parent in parents))  # as a target's pass sees it
     assert torch.equal(ancestors(rooted), reference["mask"])
@@ -64,6 +64,6 @@ def test_ranks_lead_back_to_the_path():
 
 def test_best_subtree_keeps_the_most_confident_nodes_with_their_parents():
     confidence = torch.tensor([0.6, 0.3, 0.5, 0.1, 0.3, 0.5])
-    kept, parents = trees.best_subtree(confidence, PAIR, 4)
+    kept, parents = eagle.best_subtree(confidence, PAIR, 4)
     assert kept.tolist() == [0, 1, 2, 5]
     assert parents == (-1, -1, 0, 2)

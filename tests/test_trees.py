@@ -8,11 +8,12 @@ import pytest
 import torch
 from tables import FAILS, PASSES, Toy, chi_square, completing, enumerate_round, random_rows, relaxed_kept
 from torch import Tensor
+from toy import draw_distinct
 
-from coolsd import trees
-from coolsd.models.protocols import chain
-from coolsd.sampling import draw, draw_distinct
+from coolsd import tree_verification, trees
+from coolsd.sampling import draw
 from coolsd.schedules import annealed, lossless, uniform
+from coolsd.trees import chain
 from coolsd.verification import Diverse, Lantern, Lossless, Relaxed, verify
 
 VOCABULARY, HORIZON = 5, 3
@@ -64,7 +65,7 @@ def play(parents, rule, salvage, rounds=1300, seed=3, draft_rows=drafted) -> Pla
     seen, figures = [], []
     for _ in range(rounds):
         q, tokens, p = draft_rows(parents, generator)
-        verdict = trees.verify_tree(p, q, tokens, parents, rule, generator, salvage)
+        verdict = tree_verification.verify_tree(p, q, tokens, parents, rule, generator, salvage)
         emitted = [*tokens[list(verdict.path)].tolist(), verdict.token]
         while len(emitted) < HORIZON:
             emitted.append(int(draw(p_row(tuple(emitted)), generator)))
@@ -118,7 +119,7 @@ def first_tokens(p: Tensor, q: Tensor, siblings: int, rounds: int = 3000) -> Ten
     generator = torch.Generator().manual_seed(1)
     tokens = draw_distinct(q.expand(rounds, -1), siblings, generator)
     rows, targets, parents = [q] * siblings, p.expand(siblings + 1, -1), (-1,) * siblings
-    verdicts = [trees.verify_tree(targets, rows, t, parents, Lossless(), generator, False) for t in tokens]
+    verdicts = [tree_verification.verify_tree(targets, rows, t, parents, Lossless(), generator, False) for t in tokens]
     emitted = [int(t[v.path[0]]) if v.path else v.token for t, v in zip(tokens, verdicts, strict=True)]
     return torch.bincount(torch.tensor(emitted), minlength=len(p))[None]
 
@@ -126,7 +127,7 @@ def first_tokens(p: Tensor, q: Tensor, siblings: int, rounds: int = 3000) -> Ten
 def test_control_draft_row_that_keeps_rejected_siblings_is_seen(monkeypatch):
     p, q = random_rows(12, seed=15, sharpness=3.0), random_rows(12, seed=16, sharpness=3.0)
     assert chi_square(first_tokens(p, q, 4), p[None]) > PASSES
-    monkeypatch.setattr(trees, "_without", lambda row, tokens: row.double())
+    monkeypatch.setattr(tree_verification, "_without", lambda row, tokens: row.double())
     assert chi_square(first_tokens(p, q, 4), p[None]) < FAILS
 
 
@@ -248,7 +249,7 @@ def test_a_chain_with_the_rule_at_every_sibling_is_the_chain_verification(rule):
         q, tokens, p = drafted(chain(3), torch.Generator().manual_seed(seed))
         p = p.double() / p.double().sum(-1, keepdim=True)
         rows = torch.stack(q).double() / torch.stack(q).double().sum(-1, keepdim=True)
-        tree = trees.verify_tree(p, rows, tokens, chain(3), rule, torch.Generator().manual_seed(seed), salvage=False)
+        tree = tree_verification.verify_tree(p, rows, tokens, chain(3), rule, torch.Generator().manual_seed(seed), salvage=False)
         one = verify(p, rows, tokens, rule, torch.Generator().manual_seed(seed))
         assert (tree.accepted, tree.token, tree.kind) == (one.accepted, one.token, one.kind)
         torch.testing.assert_close(tree.accept_prob, one.accept_prob)
@@ -263,7 +264,7 @@ def test_temperature_zero_follows_the_argmax():
     for seed in range(40):
         q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
         greedy = torch.nn.functional.one_hot(p.argmax(-1), VOCABULARY).float()
-        verdict = trees.verify_tree(greedy, q, tokens, PAIR, Relaxed(uniform(3, 2.0)), torch.Generator().manual_seed(seed))
+        verdict = tree_verification.verify_tree(greedy, q, tokens, PAIR, Relaxed(uniform(3, 2.0)), torch.Generator().manual_seed(seed))
         rows = [0, *(node + 1 for node in verdict.path)]
         assert [*tokens[list(verdict.path)].tolist(), verdict.token] == greedy[rows].argmax(-1).tolist()
 
@@ -274,7 +275,7 @@ def test_degenerate_rows_never_leave_the_target(salvage):
     generator = torch.Generator().manual_seed(0)
     for p, q in product(odd, odd):
         for tokens in (torch.tensor([0, 1]), torch.tensor([2, 2]), torch.tensor([3, 0])):
-            verdict = trees.verify_tree(p.expand(3, 4), [q, q], tokens, (-1, -1), Relaxed(uniform(1, 3.0)), generator, salvage)
+            verdict = tree_verification.verify_tree(p.expand(3, 4), [q, q], tokens, (-1, -1), Relaxed(uniform(1, 3.0)), generator, salvage)
             emitted = int(tokens[verdict.path[0]]) if verdict.path else verdict.token
             assert p[emitted] > 0
             assert bool(verdict.accept_prob.isfinite().all())
@@ -286,7 +287,7 @@ def test_the_stream_does_not_depend_on_what_was_accepted():
     for seed in range(10):
         generator = torch.Generator().manual_seed(7)
         q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
-        trees.verify_tree(p, q, tokens, PAIR, Relaxed(lossless(3)), generator)
+        tree_verification.verify_tree(p, q, tokens, PAIR, Relaxed(lossless(3)), generator)
         after.add(float(torch.rand((), generator=generator)))
     assert len(after) == 1
 
@@ -295,13 +296,13 @@ def test_wrong_rows_are_refused():
     q, tokens, p = drafted(PAIR, torch.Generator())
     for bad in ((p[:-1], q, tokens), (p, q[:-1], tokens), (p, q, tokens[:-1]), (p, [*q[:-1], q[0][:2]], tokens)):
         with pytest.raises(ValueError, match="parents"):
-            trees.verify_tree(*bad, PAIR, Lossless(), torch.Generator())
+            tree_verification.verify_tree(*bad, PAIR, Lossless(), torch.Generator())
     with pytest.raises(ValueError, match="parent"):
-        trees.verify_tree(p, q, tokens, (0, *PAIR[1:]), Lossless(), torch.Generator())
+        tree_verification.verify_tree(p, q, tokens, (0, *PAIR[1:]), Lossless(), torch.Generator())
 
 
 def test_empty_tree_is_a_draw_from_the_target():
-    verdict = trees.verify_tree(torch.eye(4)[2:3], [], torch.empty(0, dtype=torch.long), (), Lossless(), torch.Generator())
+    verdict = tree_verification.verify_tree(torch.eye(4)[2:3], [], torch.empty(0, dtype=torch.long), (), Lossless(), torch.Generator())
     assert (verdict.path, verdict.token, verdict.kind) == ((), 2, "bonus")
 
 
@@ -361,7 +362,7 @@ def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkey
     seen = set()
     for seed in range(80):
         q, tokens, p = drafted(parents, torch.Generator().manual_seed(seed))
-        verdict = trees.verify_tree(p, q, tokens, parents, Relaxed(schedule), torch.Generator().manual_seed(seed), salvage)
+        verdict = tree_verification.verify_tree(p, q, tokens, parents, Relaxed(schedule), torch.Generator().manual_seed(seed), salvage)
         count = (1 + salvage) * len(parents) + 1
         numbers = torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
         path, token, probabilities = walked(p, q, tokens, parents, schedule.tolist(), salvage, numbers)

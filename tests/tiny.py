@@ -9,11 +9,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
-from coolsd.models.catalog import LlamaGenPair
 from coolsd.models.eagle import Eagle, EagleConfig
-from coolsd.models.llamagen import LlamaGen, LlamaGenConfig
-from coolsd.models.text import TextTable
-from coolsd.models.tokenizer import ImageTokenizer
+from coolsd.models.llamagen.network import LlamaGen, LlamaGenConfig
+from coolsd.models.llamagen.session import LlamaGenPair
+from coolsd.models.llamagen.text_table import TextTable
+from coolsd.models.vq import ImageTokenizer
 
 CONFIG = LlamaGenConfig(dim=32, layers=2, heads=2, ffn=64, vocab=32, caption_dim=8, caption_tokens=6, grid=4)
 DRAFTER = EagleConfig(dim=32, heads=2, ffn=64, vocab=32, caption_tokens=6, grid=4)

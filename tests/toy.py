@@ -7,9 +7,9 @@ from PIL import Image
 from tables import Toy
 from torch import Tensor
 
-from coolsd.models.protocols import Draft, Dynamic, Step
-from coolsd.sampling import draw_distinct
-from coolsd.trees import children
+from coolsd.protocols import Draft, Step
+from coolsd.sampling import pick_distinct, uniforms
+from coolsd.trees import Dynamic, children
 
 
 @dataclass
@@ -101,3 +101,8 @@ class ToyPair:
 
     def free(self) -> None:
         pass
+
+
+def draw_distinct(probs: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` tokens a row by `pick_distinct`, with numbers from a generator."""
+    return pick_distinct(probs, uniforms((count, *probs.shape[:-1]), generator, probs.device))

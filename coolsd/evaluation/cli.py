@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..models.families import ASSETS
+from ..models.checkpoints import ASSETS
 from .photos import read_photos
 from .study import Study
 
@@ -33,7 +33,7 @@ def _command(args: argparse.Namespace) -> str:
 
 def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section: Callable[[dict[str, Any]], str] | None = None) -> None:
     """The figures as JSON, and the model card's section where there is a card."""
-    from .cards import replace_section
+    from .quality.cards import replace_section
 
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{name}.json"
@@ -51,7 +51,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
     """What all commands work with. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
-    from .features import efficientnet
+    from ..data.features import efficientnet
 
     if (args.images is None) != (args.csv is None):
         raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
@@ -67,9 +67,9 @@ def meadow(args: argparse.Namespace) -> None:
     """Tokenizer, target, and what is painted."""
     from dataclasses import replace
 
-    from .cards import meadow_section
-    from .meadow import QUICK, Size, evaluate
-    from .sheets import save_sheet
+    from .quality.cards import meadow_section
+    from .quality.pair import QUICK, Size, evaluate
+    from .quality.sheets import save_sheet
 
     study = _study(args)
     size = QUICK if args.quick else Size()
@@ -84,8 +84,8 @@ def meadow(args: argparse.Namespace) -> None:
 
 def quality(args: argparse.Namespace) -> None:
     """Each method against the valid photos and against AR."""
-    from .cards import quality_section
-    from .quality import evaluate
+    from .quality.cards import quality_section
+    from .quality.methods import evaluate
 
     study = _study(args)
     args.pictures = args.pictures or (4 if args.quick else 500)
@@ -96,9 +96,9 @@ def quality(args: argparse.Namespace) -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Defaults by quality and speed."""
-    from .cards import sweep_section
-    from .meadow import QUICK, Size
-    from .sweep import DRAFT_LENGTHS, GRID, evaluate
+    from .quality.cards import sweep_section
+    from .quality.defaults import DRAFT_LENGTHS, GRID, evaluate
+    from .quality.pair import QUICK, Size
 
     study = _study(args)
     base = {name: values[:1] for name, values in GRID.items()} | {"cfg_scale": GRID["cfg_scale"][1:3]} if args.quick else GRID
@@ -115,9 +115,9 @@ def claims(args: argparse.Namespace) -> None:
     """What the paper claims, judged on this pair."""
     from dataclasses import replace
 
-    from .claims import QUICK, Size, evaluate
-    from .claims_names import lines
-    from .claims_plots import write_html
+    from .claims.names import lines
+    from .claims.plots import write_html
+    from .claims.sweep import QUICK, Size, evaluate
 
     study = _study(args, ASSETS)
     size = QUICK if args.quick else Size()
@@ -131,7 +131,7 @@ def claims(args: argparse.Namespace) -> None:
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """The evaluations."""
     from .prompts import DEFAULTS
-    from .sweep import GRID
+    from .quality.defaults import GRID
 
     whats = parser.add_subparsers(dest="what", required=True)
     for run, words in (

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.tokenizer import ImageTokenizer
-from ..training.data import Row, read_pictures, read_rows, square
-from .distances import psnr
-from .features import BATCH, Extract
-from .samples import progress
+from ..data.features import BATCH, Extract
+from ..data.metrics import psnr
+from ..data.pictures import Row, read_pictures, read_rows, square
+from ..data.store import progress
+from ..models.vq import ImageTokenizer
 
 PART = 256  # photos a file
 

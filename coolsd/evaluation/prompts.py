@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..training.captions import COLOURS, PLACES
-from ..training.data import Row
+from ..data.captions import COLOURS, PLACES
+from ..data.pictures import Row
 from .photos import chosen
 
 DEFAULTS = {"cfg_scale": 4.0, "top_k": 500, "temperature": 1.0}

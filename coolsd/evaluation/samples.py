@@ -4,13 +4,11 @@ A folder belongs to one target with its weights and dtype (`collection.json`); e
 settings. Knows nothing of pixels and features.
 """
 
-import hashlib
 import json
 import multiprocessing
 import os
 import re
 import signal
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,11 +23,12 @@ import torch
 from torch import Tensor
 
 from .. import METHODS, Settings, load, statistics, stream, validate
-from ..models.catalog import best_device
-from ..models.families import ASSETS
-from ..models.protocols import Pair, chain
-from ..models.together import Together, crowded
+from ..data.store import fingerprint, progress
+from ..models.loading import best_device
+from ..protocols import Pair
 from ..trace import Round
+from ..trees import chain
+from .batching import Together, crowded
 
 LANES = 16  # pictures that a worker decodes at once
 CHUNK = 64  # tokens a scoring pass: what the targets' caches have room for behind the last cell
@@ -100,16 +99,6 @@ def _scored(pair: Pair, job: Job, rounds: list[Round]) -> Sample:
     tokens, stats = [t for r in rounds for t in r.tokens], statistics(rounds)
     score = log_prob(pair, job.prompt, tokens, _settings(job).cfg_scale)
     return Sample(job.label, job.prompt, job.seed, tokens, stats.target_calls, stats.accept_length, stats.bias_spent, score)
-
-
-def fingerprint(target: str = "meadow") -> str:
-    """12 hex digits that change with the weights of a shipped pair or a folder; of the name alone for a target from the hub."""
-    digest, folder = hashlib.sha256(), ASSETS / target  # an absolute path stands for itself
-    digest.update(b"" if folder.is_dir() else target.encode())
-    for path in sorted(folder.rglob("*.safetensors")):
-        digest.update(path.relative_to(folder).as_posix().encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 # ---- what is stored
@@ -207,14 +196,6 @@ def open_pair(target: str, dtype: str | None) -> Pair:
     return load("meadow", dtype=dtype, folder=Path(target)) if Path(target).is_absolute() else load(target, dtype=dtype)
 
 
-def progress(done: int, total: int, began: float, what: str = "pictures") -> None:
-    """A line on standard error that overwrites itself: count, pace and time left. began: perf_counter at the first."""
-    pace = (perf_counter() - began) / max(done, 1)
-    left = pace * (total - done)
-    rest = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
-    print(f"\r{done}/{total} {what}, {pace:.2f} s each, {rest} left   ", end="\n" if done == total else "", file=sys.stderr, flush=True)
-
-
 def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, workers: int) -> Iterator[list[Sample]]:
     """Samples as they are finished. One worker decodes in this process, with its threads."""
     size = min(LANES, -(-len(jobs) // workers))
@@ -279,3 +260,12 @@ def collect(
             print(json.dumps(asdict(one), ensure_ascii=False), file=files[one.label], flush=True)
             progress(done, len(missing), began)
             yield one
+
+
+def jobs(lanes: Sequence[tuple], prompts: Sequence[str], settings: dict[str, Any]) -> list[Job]:
+    """Every lane on the same prompts and seeds, the lanes taking turns, so that a run cut short has them evenly."""
+    return [
+        Job(label, method, tuple((settings | dict(own)).items()), prompt, seed)
+        for seed, prompt in enumerate(prompts)
+        for label, method, own in lanes
+    ]

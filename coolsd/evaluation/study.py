@@ -9,12 +9,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..data.features import Extract, features
+from ..data.pictures import Row
+from ..data.store import fingerprint
 from ..models.pair import LoadedPair
-from ..models.tokenizer import to_uint8
-from ..training.data import Row
-from .features import Extract, features
+from ..models.vq import to_uint8
 from .photos import Measured, measure
-from .samples import Job, Opener, Sample, collect, collection, fingerprint, open_pair
+from .samples import Job, Opener, Sample, collect, collection, open_pair
 
 
 @dataclass(frozen=True)

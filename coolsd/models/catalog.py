@@ -1,30 +1,26 @@
-"""Names to loaded pairs. A pair is loaded once a process; each picture opens sessions of its own on it."""
+"""The targets by name: files, memory, settings; which of them run here, and exactly what the others lack.
 
-import logging
-import platform
-import threading
-from collections.abc import Callable, Collection
+Loads nothing: a family is imported when one of its pairs is built, since transformers takes seconds to import.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .families import load_llamagen, load_lumina, load_meadow
-from .hub import Part, fetch, local, missing_line
-from .llamagen import LlamaGenConfig
-from .pair import LlamaGenPair, LoadedPair, free_memory
-from .protocols import chain
-from .weights import LoadError
+from .checkpoints import LoadError
+from .hub import Part, local, missing_line
+from .llamagen.network import LlamaGenConfig
 
-__all__ = ["CATALOG", "Entry", "LlamaGenPair", "LoadError", "available", "load"]
+if TYPE_CHECKING:
+    from .pair import LoadedPair
 
-GAIN = 1.15  # how much faster bfloat16 must be to be chosen over float32
-MEASURED = 100e6  # parameters up to which a CPU's dtype is chosen by measuring
-
-log = logging.getLogger("coolsd")
+FORM = "TARGET.PART=PATH, for example llamagen-256.target=weights/t2i_XL_stage1_256.pt"
+PLAIN = "Plain AR works without a drafter; `python -m coolsd train drafter` makes one."
+Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `load` takes them
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Entry:
     """
 
     title: str
-    build: Callable[..., LoadedPair]
+    build: Callable[..., "LoadedPair"]
     parts: tuple[Part, ...] = ()
     memory: dict[str, float] = field(default_factory=dict)
     settings: dict[str, float] = field(default_factory=dict)
@@ -58,6 +54,15 @@ XL_VQ = Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
 T5 = Part("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
 
 
+def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPair"]:
+    """A function of a family's `load` module, imported when it is first called."""
+
+    def build(**paths: Any) -> "LoadedPair":
+        return getattr(import_module(f".{family}.load", __package__), function)(*fixed, **paths)
+
+    return build
+
+
 def _xl(stage: int, size: int, drafter: str) -> Entry:
     config = LlamaGenConfig(grid=size // 16)
     parts = (
@@ -68,16 +73,16 @@ def _xl(stage: int, size: int, drafter: str) -> Entry:
     )
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
-    return Entry(f"LlamaGen-XL, {size} px", partial(load_llamagen, f"llamagen-{size}", config), parts, memory, settings)
+    return Entry(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
 
 
 CATALOG: dict[str, Entry] = {
-    "meadow": Entry("meadow, 128 px", load_meadow, note="Flowers and landscapes; comes with the project."),
+    "meadow": Entry("meadow, 128 px", _loader("llamagen", "load_meadow"), note="Flowers and landscapes; comes with the project."),
     "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
     "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
     "lumina-768": Entry(
         "Lumina-mGPT 7B, 768 px",
-        load_lumina,
+        _loader("lumina", "load_lumina"),
         (
             Part("target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE),
             Part("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
@@ -87,41 +92,6 @@ CATALOG: dict[str, Entry] = {
         "No drafter for it is public; one of your own is named with `--files drafter=PATH` on the command line.",
     ),
 }
-
-
-def best_device() -> str:
-    """cuda, else mps, else cpu."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def named_device(asked: Any) -> str:
-    """A device that is here; None takes the best.
-
-    Raises:
-        LoadError: no device, or one that this computer lacks.
-    """
-    try:
-        device = torch.device(asked or best_device())
-    except (RuntimeError, TypeError):
-        raise LoadError(f"{asked!r} is not a device. Use cpu, cuda or mps.") from None
-    present = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if (device.index or 0) >= present.get(device.type, 0):
-        raise LoadError(f"There is no {device} on this computer. Use {best_device()}.")
-    return str(device)
-
-
-def named_dtype(asked: Any) -> torch.dtype | None:
-    """A dtype of weights, from itself or its name; None stays None.
-
-    Raises:
-        LoadError: no dtype, or one that the models do not run in.
-    """
-    dtype = getattr(torch, asked, None) if isinstance(asked, str) else asked
-    if asked is not None and dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise LoadError(f"{asked!r} is not a dtype for weights. Use float32, bfloat16 or float16.")
-    return dtype
 
 
 def check_parts(name: str, given: Collection[str]) -> None:
@@ -159,113 +129,66 @@ def available(name: str, **paths: Any) -> list[str]:
 # ---- loading
 
 
-def pass_seconds(pair: LoadedPair, repeats: int = 4) -> float:
-    """Seconds of a guided pass over one token and one over six, the best of a few."""
-    best = [float("inf")] * 2
-    with torch.inference_mode():
-        target, _ = pair.begin(4.0)
-        target.prefill("meadow")
-        for _ in range(repeats):
-            for i, count in enumerate((1, 6)):
-                began = perf_counter()
-                target.extend(torch.zeros(count, dtype=torch.long), chain(count))
-                best[i] = min(best[i], perf_counter() - began)
-    return sum(best)
-
-
-def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
-    """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured."""
-    most = torch.get_num_threads()
-    dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
-    models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
-    files = [model.state_dict() for model in models]
-    seconds: dict[tuple[torch.dtype, int], float] = {}
-    for candidate in dtypes:
-        pair.to("cpu", candidate)
-        for threads in sorted({most, max(1, most // 2)}):
-            torch.set_num_threads(threads)
-            seconds[candidate, threads] = pass_seconds(pair)
-    chosen = min(seconds, key=lambda c: seconds[c] * (1.0 if c[0] == torch.bfloat16 else 1 / GAIN))
-    torch.set_num_threads(chosen[1])
-    for model, state in zip(models, files, strict=True):
-        model.load_state_dict(state, assign=True)  # going to bfloat16 and back would round
-    pair.to("cpu", chosen[0])
-    measured = {f"{str(d).removeprefix('torch.')}, {n} threads": round(1000 * s / 2, 2) for (d, n), s in seconds.items()}
-    return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
-
-
-def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
-    """Say what memory goes where, and refuse what cannot fit.
-
-    Raises:
-        LoadError: the GPU has less free memory than the pair needs.
-    """
-    if not entry.memory:
-        return
-    needs, total = entry.needs(paths.get("drafter")), entry.gigabytes(paths.get("drafter"))
-    log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in needs.items()), total)
-    if device.startswith("cuda"):
-        free = torch.cuda.mem_get_info(device)[0] / 1e9
-        if free < total:
-            raise LoadError(f"{entry.title} needs {total:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU.")
-
-
-def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
-    paths = {what: path if path == "none" else Path(path).expanduser() for what, path in paths.items()}
-    plan(entry, device, paths)
-    for part in entry.parts:
-        if part.optional and paths.get(part.what) == "none":
-            continue
-        if part.licence:
-            log.warning("%s: %s", part.repo, part.licence)
-        paths[part.what] = fetch(part, paths.get(part.what))
-    if entry.parts:
-        paths["device"] = device
-    pair = choice = None
-    try:
-        pair = entry.build(**paths)
-        parameters = sum(p.numel() for p in pair.target_model.parameters())
-        if device == "cpu" and parameters < MEASURED:
-            choice = choose_on_cpu(pair, dtype)
-        else:
-            dtype = dtype or torch.bfloat16
-            pair.to(device, dtype)
-            choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
-    except (torch.OutOfMemoryError, MemoryError):
-        pair = None
-    if pair is None:  # not above, where the error still holds on to the frames with all they loaded
-        free_memory()
-        needs = entry.gigabytes(paths.get("drafter"))
-        raise LoadError(f"{name} did not fit into the memory of {device}; what it took was freed. It needs {needs:.1f} GB.")
-    pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
-    return pair
-
-
-_pairs: dict[tuple, LoadedPair] = {}
-_lock = threading.Lock()
-
-
-def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> LoadedPair:
-    """A pair by name; see coolsd.load. Loaded once for the same arguments.
+@dataclass(frozen=True)
+class Offer:
+    """A target by name.
 
     Args:
-        name: of the catalog, or the folder of a pair in meadow's layout (one of your own).
-        dtype: a torch dtype or its name; None measures small pairs on a CPU and takes bfloat16 elsewhere.
-        paths: local files in place of the hub's, by part: target, drafter ("none": without one), vq, text. For meadow, `folder`:
-            another folder in the same layout.
+        missing: what keeps it from being used here, one line each; empty when it runs. plan: what memory goes where.
+        settings: what its authors sampled with. drafts: whether the catalog knows a drafter for it.
+    """
+
+    name: str
+    title: str
+    note: str = ""
+    missing: tuple[str, ...] = ()
+    plan: str = ""
+    settings: dict[str, float] = field(default_factory=dict)
+    drafts: bool = True
+
+    @property
+    def advice(self) -> list[str]:
+        """What to know before choosing it, one line each."""
+        return [line for line in (self.note, "" if self.drafts else PLAIN, self.plan) if line]
+
+
+def read_files(entries: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Local files from TARGET.PART=PATH each; of two for the same part the later one counts. Whether a path exists, `offers` says.
 
     Raises:
-        LoadError: unknown name, files that are missing or do not fit, too little memory.
+        ValueError: another form, or a target or part that the catalog does not know.
     """
-    if not isinstance(name, str | Path):
-        raise LoadError(f"{name!r} is not the name of a target. Known: {', '.join(CATALOG)}.")
-    if name not in CATALOG and (Path(name) / "config.json").exists():
-        return load("meadow", device, dtype, folder=name, **paths)
-    check_parts(name, paths)
-    device, dtype = named_device(device), named_dtype(dtype)
-    paths = {what: path for what, path in paths.items() if path is not None}
-    key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
-    with _lock:
-        if key not in _pairs:
-            _pairs[key] = _build(name, CATALOG[name], device, dtype, paths)
-        return _pairs[key]
+    files: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        target, _, what = name.rpartition(".")
+        if not (target and what and path):
+            raise ValueError(f"{entry!r} is not {FORM}.")
+        files.setdefault(target, {})[what] = path
+    if files:
+        for target, parts in files.items():
+            check_parts(target, parts)
+    return files
+
+
+def offers(files: Files | None = None) -> dict[str, Offer]:
+    """All targets of the catalog, looked up anew; downloads nothing, loads nothing.
+
+    Args:
+        files: local files in place of the hub's.
+    """
+    found = {}
+    for name, entry in CATALOG.items():
+        paths = (files or {}).get(name, {})
+        needs = entry.needs(paths.get("drafter"))
+        plan = f"GPU memory in GB: {', '.join(f'{what} {size:g}' for what, size in needs.items())}; {sum(needs.values()):.1f} in all."
+        found[name] = Offer(
+            name,
+            entry.title,
+            entry.note,
+            tuple(available(name, **paths)),
+            plan if needs else "",
+            dict(entry.settings),
+            drafts=not entry.parts or "drafter" in needs,
+        )
+    return found

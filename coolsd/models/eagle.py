@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..sampling import pick, pick_distinct, uniforms
-from ..trees import best_subtree, children
-from .graphs import Room
-from .layers import Front, KVCache, LlamaLayer, Slots, ancestors, eager_rope, rope_table, tree_tensors
-from .llamagen import ROPE_SLACK
-from .protocols import Draft, Dynamic, Shape, ToProbs, chain
-from .target import SLACK, mixed
+from ..protocols import Draft, ToProbs
+from ..sampling import guided, pick, pick_distinct, uniforms
+from ..trees import Dynamic, Parents, Shape, chain, children
+from .cache import SLACK, Front, KVCache, Slots, ancestors, tree_tensors
+from .checkpoints import fill
+from .cuda_graphs import Room
+from .layers import ROPE_SLACK, LlamaLayer, eager_rope, rope_table
 
 OBSERVED = 8  # entries by which an observation grows where shapes are static
 
@@ -129,7 +129,7 @@ class EagleDrafter:
 
     Args:
         model: shared weights. head: the target's output layer. scale: guidance, the same as the target's. rope: model.rope().
-        room: the target's, where passes have static shapes, see graphs.py.
+        room: the target's, where passes have static shapes, see cuda_graphs.py.
     """
 
     def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor, room: Room | None = None):
@@ -210,7 +210,7 @@ class EagleDrafter:
         return nodes
 
     def _logits(self, features: Tensor) -> Tensor:
-        return mixed(self.head(features), self.scale)
+        return guided(self.head(features), self.scale)
 
     def _chain(self, length: int, to_probs: ToProbs, front: Front, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         features, seen = self._root(front, feature, None)
@@ -299,3 +299,26 @@ class EagleDrafter:
         rope = self.rope.index_select(0, front.start + torch.full((len(codes),), depth, device=codes.device))
         slots = front.slots(seen.shape[1] - len(codes), len(codes))
         return self.model(hidden, codes[None], rope, front.mask(seen), self.cache, slots), seen
+
+
+def best_subtree(confidence: Tensor, parents: Parents, count: int) -> tuple[Tensor, Parents]:
+    """The `count` most confident nodes of a larger tree (EAGLE-2's dynamic tree, arXiv 2406.16858).
+
+    Args:
+        confidence: (N,) product of the drafter's probabilities along each node's branch, so that no node exceeds its parent.
+        parents: of the larger tree.
+
+    Returns:
+        The nodes kept, in their old order, and the parents among them.
+    """
+    # A stable sort keeps a parent before a child that ties with it.
+    kept = confidence.sort(descending=True, stable=True).indices[:count].sort().values
+    place = {-1: -1} | {node: i for i, node in enumerate(kept.tolist())}
+    return kept, tuple(place[parents[node]] for node in kept.tolist())
+
+
+def build_drafter(config: EagleConfig, state: dict[str, Tensor]) -> Eagle:
+    """A drafter of these sizes with these tensors."""
+    with torch.device("meta"):
+        drafter = Eagle(config)
+    return fill(drafter, state, "drafter")

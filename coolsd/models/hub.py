@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
 
-from .weights import LoadError, read_json
+from .checkpoints import LoadError, read_json
 
 log = logging.getLogger("coolsd")
 

@@ -3,14 +3,13 @@
 Knows nothing of sampling or of methods. Shapes: B rows (guidance), T new tokens, S live cache length, H heads, D width.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BLOCK = 256  # entries by which the looked-at part of a cache grows where shapes are static
+from .cache import KVCache, Slots
+
+ROPE_SLACK = 32  # rows past the last cell, for drafts that look past the end
 
 
 class RMSNorm(nn.Module):
@@ -71,85 +70,6 @@ def rotate(x: Tensor, rope: Tensor, halves: bool = False) -> Tensor:
 def eager_rope(rope: Tensor) -> Tensor:
     """The form of a rotary table that is fastest without a compiler on its device."""
     return rope if rope.device.type == "mps" else torch.view_as_complex(rope)
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Places of a pass in a cache as a tensor (T,), and how much of the cache is looked at: shapes do not depend on the places."""
-
-    index: Tensor
-    span: int
-
-
-@dataclass(frozen=True)
-class Front:
-    """Where the committed entries of a cache end: a number, or, for passes of static shapes, a tensor () and the span looked at.
-
-    pad: what a family needs besides, in the same form: entries in front that the unconditional row does not have.
-    """
-
-    start: int | Tensor
-    span: int | None = None
-    pad: int | Tensor = 0
-
-    def slots(self, before: int, count: int) -> "int | Slots":
-        """Places of `count` entries, `before` of the same pass or draft preceding them."""
-        if self.span is None:
-            return self.start + before
-        return Slots(self.start + before + torch.arange(count, device=self.start.device), self.span)
-
-    def mask(self, seen: Tensor) -> Tensor:
-        """What entries see: all that is committed, and of the U entries behind that what seen (T, U) says; (T, start + U) or (T, span)."""
-        if self.span is None:
-            return F.pad(seen, (self.start, 0), value=True)
-        place = torch.arange(self.span, device=seen.device) - self.start
-        inside = (place >= 0) & (place < seen.shape[1])
-        return (place < 0) | inside & seen[:, place.clamp(0, seen.shape[1] - 1)]
-
-
-class KVCache:
-    """Preallocated keys and values of every layer, (layers, B, H, length, head_dim); committed entries come first.
-
-    A pass writes its entries behind the committed ones with `write`; `keep` then makes some of them permanent. On a CPU they are
-    float32 whatever the weights are: attention of one query over bfloat16 entries takes five times as long there.
-    """
-
-    def __init__(self, layers: int, rows: int, heads: int, length: int, head_dim: int, like: Tensor):
-        dtype = torch.float32 if like.device.type == "cpu" else like.dtype
-        keys = like.new_zeros(layers, rows, heads, length, head_dim, dtype=dtype)
-        self.place(keys, torch.zeros_like(keys))
-        self.block, self.least = BLOCK, 0
-        self.committed = 0
-
-    def place(self, keys: Tensor, values: Tensor) -> None:
-        """Work in these tensors from now on, of the same shape."""
-        self.keys, self.values = keys, values
-        self._layers = list(zip(keys.unbind(), values.unbind(), strict=True))
-
-    def span(self, live: int) -> int:
-        """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks, `least` entries at least."""
-        return min(-(-max(live, self.least) // self.block) * self.block, self.keys.shape[3])
-
-    def write(self, layer: int, start: int | Slots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim), or those of a span."""
-        keys, values = self._layers[layer]
-        if isinstance(start, Slots):
-            keys.index_copy_(2, start.index, k.to(keys.dtype))
-            values.index_copy_(2, start.index, v.to(keys.dtype))
-            return keys.narrow(2, 0, start.span), values.narrow(2, 0, start.span)
-        count = k.shape[2]
-        keys.narrow(2, start, count).copy_(k)
-        values.narrow(2, start, count).copy_(v)
-        return keys.narrow(2, 0, start + count), values.narrow(2, 0, start + count)
-
-    def keep(self, path: list[int]) -> None:
-        """Commit the entries at these offsets behind the committed length, in this order; the rest is forgotten."""
-        if path != list(range(len(path))):
-            source = torch.tensor(path).to(self.keys.device, non_blocking=True) + self.committed
-            target = slice(self.committed, self.committed + len(path))
-            self.keys[:, :, :, target] = self.keys[:, :, :, source]
-            self.values[:, :, :, target] = self.values[:, :, :, source]
-        self.committed += len(path)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -280,26 +200,19 @@ class LlamaLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-@lru_cache(64)
-def ancestors(parents: tuple[int, ...]) -> Tensor:
-    """(T, T) bool: entry i sees j when j is i or lies on i's path to the root. parents[i] < i; -1 marks a root. Not to be written to."""
-    seen = torch.eye(len(parents), dtype=torch.bool)
-    for i, parent in enumerate(parents):
-        if parent >= 0:
-            seen[i] |= seen[parent]
-    return seen
+def prefix_mask(valid: Tensor, length: int, pads: str = "causal") -> Tensor:
+    """Visibility for a sequence of `length` positions whose first C are condition tokens; (..., length, length) bool.
 
+    Padded condition columns are hidden from every real query, in the unconditional row too. What a *padded* query sees reaches
+    no logit, only a drafter that reads those rows: `pads="self"` shows it itself (LlamaGen), `pads="causal"` all before it (the
+    rule LANTERN's drafters were trained under).
 
-@lru_cache(64)
-def depths(parents: tuple[int, ...]) -> tuple[int, ...]:
-    """Depth of every entry; a root (parent -1) has depth 0."""
-    out: list[int] = []
-    for parent in parents:
-        out.append(out[parent] + 1 if parent >= 0 else 0)
-    return tuple(out)
-
-
-@lru_cache(64)
-def tree_tensors(parents: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Depths (T,) and ancestors (T, T) of the entries of a pass, on the device. Not to be written to."""
-    return torch.tensor(depths(parents)).to(device, non_blocking=True), ancestors(parents).to(device, non_blocking=True)
+    Args:
+        valid: (..., C) bool, True = a real condition token.
+    """
+    c = valid.shape[-1]
+    key_valid = F.pad(valid, (0, length - c), value=True)
+    causal = torch.ones(length, length, dtype=torch.bool, device=valid.device).tril()
+    if pads == "causal":
+        return causal & (key_valid[..., None, :] | ~key_valid[..., :, None])
+    return (causal & key_valid[..., None, :]) | torch.eye(length, dtype=torch.bool, device=valid.device)

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from .eagle import Eagle, EagleConfig, EagleDrafter, drafter_cache, with_embeddings
-from .graphs import Rooms, capture
-from .layers import KVCache, fuse
-from .llamagen import Conditioning, LlamaGen
-from .protocols import Drafter, Lesson, Target
-from .target import LlamaGenTarget, target_cache
-from .tokenizer import ImageTokenizer
+from ..protocols import Drafter, Lesson, Target
+from .cache import KVCache
+from .cuda_graphs import Rooms, capture
+from .eagle import Eagle
+from .layers import fuse
+from .vq import ImageTokenizer
 
 
 def free_memory() -> None:
@@ -100,42 +98,3 @@ class LoadedPair(ABC):
     @abstractmethod
     def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
         """Caches of target and drafter for one picture of so many guidance rows."""
-
-
-@dataclass
-class LlamaGenPair(LoadedPair):
-    """A LlamaGen-format target with its drafter."""
-
-    target_model: LlamaGen
-    text: Callable[[str], Conditioning]
-
-    def _make_tables(self) -> None:
-        self._target_rope = self.target_model.rope()
-        self._drafter_rope = None if self.drafter_model is None else self.drafter_model.rope()
-
-    def begin(self, cfg_scale: float) -> tuple[LlamaGenTarget, EagleDrafter | None]:
-        """Fresh sessions for one picture."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope, rooms=self.rooms)
-        if self.drafter_model is None:
-            return target, None
-        return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.room)
-
-    def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
-        drafter = None if self.drafter_model is None else drafter_cache(self.drafter_model, rows)
-        return target_cache(self.target_model, rows), drafter
-
-    def lesson(self, prompt: str, tokens: Tensor, cfg_scale: float) -> Lesson:
-        """See LoadedPair.lesson."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope)
-        hidden, logits = target.forced(prompt, tokens[:-1])
-        entries, first = hidden.shape[1] - 1, hidden.shape[1] - len(tokens)
-        device = hidden.device
-        ids = F.pad(tokens[:-1].to(device), (first, 0))  # the condition pairs with code 0
-        # A drafter's table has one zero row less than its target's: entry e stands where position e + 1 does there.
-        rope = self._target_rope[1 : entries + 1]
-        return Lesson(hidden, ids, rope, None, torch.arange(first, entries, device=device), logits, self.target_model.output)
-
-    def empty_drafter(self) -> Eagle:
-        """See LoadedPair.empty_drafter."""
-        c = self.target_model.config
-        return with_embeddings(EagleConfig(c.dim, c.heads, c.ffn, c.vocab, c.caption_tokens, c.grid), self.target_model.tok_embeddings)

@@ -16,8 +16,8 @@ def _say(skipped: Counter, done: str) -> None:
 
 def captions(args: argparse.Namespace) -> None:
     """Write a caption CSV from labels and pictures."""
-    from .captions import write_captions
-    from .data import read_rows
+    from ..data.captions import write_captions
+    from ..data.pictures import read_rows
 
     _say(write_captions(args.images, read_rows(args.csv), args.out), f"captions written to {args.out}")
 
@@ -32,8 +32,8 @@ def words(args: argparse.Namespace) -> None:
 
 def encode(args: argparse.Namespace) -> None:
     """Write the tokens of all pictures."""
-    from ..models.families import load_vq
-    from .data import read_rows
+    from ..data.pictures import read_rows
+    from ..models.vq import load_vq
     from .encode import encode_to
 
     tokenizer = load_vq(args.tokenizer, args.grid)
@@ -44,8 +44,8 @@ def tokenizer(args: argparse.Namespace) -> None:
     """Train a picture tokenizer, or the decoder of one, and write it as a JanusVQVAE folder."""
     import torch
 
-    from ..models.families import load_vq
-    from .data import read_rows
+    from ..data.pictures import read_rows
+    from ..models.vq import load_vq
     from .export import export_vq
     from .loop import place
     from .perceptual import perceptual
@@ -85,9 +85,10 @@ def target(args: argparse.Namespace) -> None:
     """Train a target and write it beside its text table and tokenizer."""
     import torch
 
-    from ..models.families import ASSETS, load_vq
-    from ..models.llamagen import LlamaGenConfig
-    from ..models.text import TextTable
+    from ..models.checkpoints import ASSETS
+    from ..models.llamagen.network import LlamaGenConfig
+    from ..models.llamagen.text_table import TextTable
+    from ..models.vq import load_vq
     from .export import export_target
     from .loop import place
     from .target import TargetRecipe, Trainee, continued, grown, train_target
@@ -119,11 +120,12 @@ def drafter(args: argparse.Namespace) -> None:
     """Train a drafter for the target of a pair, write it as LANTERN does, and say what it gained."""
     import torch
 
-    from ..models.catalog import CATALOG, load
+    from ..models.catalog import CATALOG
+    from ..models.loading import load
     from .drafter import DrafterRecipe, Examples, train_drafter
     from .export import export_drafter
     from .loop import place
-    from .samples import Sampling, accept_lengths, own_samples
+    from .target_samples import Sampling, accept_lengths, own_samples
     from .tokens import Photos, split_prompts
 
     named = args.target in CATALOG

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ..models.eagle import Eagle
 from ..models.pair import LoadedPair
-from ..models.protocols import Lesson
-from ..models.target import mixed
+from ..protocols import Lesson
+from ..sampling import guided
 from .loop import Place, fit, restore
 from .muon import optimizers
-from .samples import Example
+from .target_samples import Example
 from .tokens import Photos
 
 
@@ -75,7 +75,7 @@ def drafter_loss(drafter: Eagle, lesson: Lesson, recipe: DrafterRecipe, own: boo
 
     def terms(features: Tensor) -> Tensor:
         found, wanted = features[:, at], lesson.hidden[:, at + 1]
-        rows = -(p * mixed(lesson.head(found), recipe.scale).log_softmax(-1)).sum(-1).mean()
+        rows = -(p * guided(lesson.head(found), recipe.scale).log_softmax(-1)).sum(-1).mean()
         return recipe.feature_weight * F.smooth_l1_loss(found.float(), wanted.float()) + recipe.row_weight * rows
 
     noisy = inputs + (torch.rand_like(inputs) - 0.5) * (2 * recipe.noise * inputs.std())

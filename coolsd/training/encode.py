@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..models.tokenizer import ImageTokenizer
-from .data import Row, read_pictures, square
-from .loop import Progress
+from ..data.pictures import Row, read_pictures, square
+from ..data.store import Progress
+from ..models.vq import ImageTokenizer
 
 BATCH = 16
 PART = 1024  # pictures a file

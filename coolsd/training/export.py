@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import JanusVQVAE
 
 from ..models.eagle import EagleConfig
-from ..models.llamagen import LlamaGenConfig
+from ..models.llamagen.network import LlamaGenConfig
 
 
 def _write(path: Path, state: dict[str, Tensor], dtype: torch.dtype, config: dict[str, object]) -> None:

@@ -4,17 +4,15 @@ Knows nothing of what is trained.
 """
 
 import os
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from ..data.store import Progress, load_checkpoint, save_checkpoint
 from .muon import Rated, prepare
 
 
@@ -31,45 +29,6 @@ class Trapezoid:
         rise = (step + 1) / max(1, self.warmup)
         fall = (self.steps - step) / max(1, self.decay)
         return max(0.0, min(1.0, rise, fall))
-
-
-def save_checkpoint(path: Path, **state: Any) -> None:
-    """Write the state beside `path`, then rename: a kill leaves the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    torch.save(state, part)
-    os.replace(part, path)
-
-
-def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """The last state, or None where there is none."""
-    return torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
-
-
-@dataclass
-class Progress:
-    """One line that is rewritten on a terminal, and printed every `every` steps elsewhere: step, loss, seconds left."""
-
-    name: str
-    steps: int
-    every: int = 20
-    start: int = 0
-    smooth: float | None = None
-    began: float = field(default_factory=time.monotonic)
-
-    def update(self, step: int, loss: float | None = None, note: str = "") -> None:
-        """Record that `step` (from 0) is done, and its loss where there is one."""
-        if loss is not None:
-            self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
-        live = sys.stderr.isatty()
-        if not live and (step + 1) % self.every and step + 1 != self.steps:
-            return
-        done = step + 1 - self.start
-        left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
-        eta = timedelta(seconds=round(left))
-        shown = "" if self.smooth is None else f" loss {self.smooth:.4f}"
-        line = f"{self.name} {step + 1}/{self.steps}{shown} eta {eta} {note}"
-        print(f"\r{line}" if live else line, end="" if live and step + 1 < self.steps else "\n", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

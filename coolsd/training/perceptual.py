@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..evaluation.features import lite0
+from ..data.features import lite0
 
 DEPTHS = (0, 2, 4, 10, 15)  # blocks behind which maps are compared: the last of each resolution
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..models.llamagen import LlamaGen, LlamaGenConfig
+from ..models.llamagen.network import LlamaGen, LlamaGenConfig
 from .loop import ALONE, Place, fit, restore
 from .muon import optimizers
 from .tokens import Batch, TokenData

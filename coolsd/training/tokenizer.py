@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
-from ..evaluation.distances import perplexity, psnr
-from ..models.tokenizer import ImageTokenizer
-from .data import Row, read_pictures, square
+from ..data.metrics import perplexity, psnr
+from ..data.pictures import Row, read_pictures, square
+from ..models.vq import ImageTokenizer
+from .crops import Crops, batches
+from .group_norm import quicken
 from .loop import Place, fit, restore
-from .norm import quicken
-from .pictures import Crops, batches
 
 Perceptual = Callable[[Tensor, Tensor], Tensor]  # pictures and originals (B, 3, S, S) to a distance
 COMMITMENT = 0.25  # weight of the encoder's pull towards its codes (VQ-VAE's β)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.text import TextTable
-from .data import read_rows
+from ..data.pictures import read_rows
+from ..models.llamagen.text_table import TextTable
 
 
 @dataclass(frozen=True)

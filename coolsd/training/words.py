@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..models.world import World, split
-from .captions import HUES, PLACES
-from .data import read_rows
+from ..data.captions import HUES, PLACES
+from ..data.pictures import read_rows
+from ..models.prompt_domain import World, split
 
 # What captions say besides the thing itself: grammar, colours, and how a photo was taken.
 GRAMMAR = {"a", "an", "the", "of", "on", "in", "at", "with", "under", "over", "and", "up", "close"}

@@ -10,10 +10,10 @@ from typing import Any
 import gradio as gr
 
 from ..exports import data_uri, png
-from ..models.world import notice
+from ..models.prompt_domain import notice
 from ..settings import Settings, SettingsError, validate
+from .backend import DEFAULT_TARGET, Engine, Full, Loader
 from .compare import PACE, wait_for_turn
-from .engine import DEFAULT_TARGET, Engine, Full, Loader
 from .lanes import Lane
 from .text import CHANGE, FAILED, FULL
 

@@ -13,12 +13,12 @@ from threading import Event
 from time import perf_counter
 from typing import Any
 
-from ..models.world import notice
+from ..models.prompt_domain import notice
 from ..settings import SettingsError
 from ..trace import Round
 from . import figures, lanes
+from .backend import Engine, Full, Loader
 from .controls import Ask
-from .engine import Engine, Full, Loader
 from .lanes import Lane
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..settings import CHOICES, MAX_PROMPT, Settings, SettingsError, validate
-from .engine import DEFAULT_TARGET, EMBEDDED
+from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
 LISTENED = (  # to which only some methods listen

@@ -6,10 +6,10 @@ The measured part is made here; the browser adds ω, which follows the sliders, 
 from collections.abc import Mapping
 from typing import Any
 
-from ..methods import METHODS, depth, omega, shape
-from ..models.protocols import chain
+from ..methods import METHODS, omega, shape
 from ..settings import TREES, Settings
 from ..trace import Stats
+from ..trees import chain, depth
 
 # Okabe-Ito, one meaning each, the same on every part of the page.
 TARGET, DRAFT, ACCEPTED, RELAXED, RECOVERED, BONUS = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"

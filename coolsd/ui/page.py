@@ -9,12 +9,13 @@ import gradio as gr
 import plotly
 
 from .. import exports
-from ..models.targets import Offer
+from ..models.catalog import Offer
 from ..settings import CHOICES, TREES, SettingsError
-from . import api, claims, figures, laboratory, lanes, templates
+from . import api, claims_tab, figures, lanes, templates
+from .backend import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
 from .compare import View, compare, describe, snapshot
 from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read, span
-from .engine import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
+from .laboratory import tab
 from .text import CHANGE, EXAMPLES, RUNNING, about, offered
 
 EVENTS = 100  # that may wait for a thread
@@ -98,9 +99,9 @@ class Page:
             with gr.Tab("Generate", id="generate"):
                 self.draw_generate(first)
             with gr.Tab("Laboratory", id="laboratory-tab"):
-                laboratory.draw()
+                tab.draw()
             with gr.Tab("Claims", id="claims-tab"):
-                claims.draw()
+                claims_tab.draw()
             with gr.Tab("About", id="about"):
                 maths = [{"left": mark, "right": mark, "display": mark == "$$"} for mark in ("$$", "$")]
                 gr.Markdown(about(), elem_classes="about", latex_delimiters=maths)

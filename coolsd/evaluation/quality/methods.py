@@ -1,0 +1,130 @@
+"""What each method costs in picture quality: same prompts and seeds, features against the valid photos, the target's own opinion."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import METHODS
+from ...data.metrics import Estimate, exchange_test, kid, kid_difference, mean_estimate
+from ..photos import chosen
+from ..prompts import valid_prompts
+from ..samples import Sample, jobs
+from ..study import Study
+
+LANES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
+    ("AR", "ar", ()),
+    ("Eagle-1", "eagle1", ()),
+    ("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
+    ("COOL-SD δ=2", "coolsd", (("delta", 2.0),)),
+    ("COOL-SD δ=4", "coolsd", (("delta", 4.0),)),
+)
+REJECTED = 0.01  # p-value below which two samples are said to come from different laws
+ERRORS = 2.58  # standard errors of a difference at that level
+
+
+def _log_probs(samples: Sequence[Sample]) -> Tensor:
+    return torch.tensor([s.log_prob for s in samples], dtype=torch.float64)
+
+
+def lane_figures(samples: Sequence[Sample], found: Tensor, photos: Tensor) -> dict[str, Any]:
+    """Figures of one lane: KID against photos, log-probability, accept length, bias."""
+    tokens = sum(len(s.tokens) for s in samples)
+    return {
+        "label": samples[0].label,
+        "pictures": len(samples),
+        "kid": asdict(kid(found, photos)),
+        "log_prob": asdict(mean_estimate(_log_probs(samples))),
+        "accept_length": asdict(mean_estimate(torch.tensor([s.accept_length for s in samples]))),
+        "bias_per_token": sum(s.bias_spent for s in samples) / tokens,
+        "target_calls": sum(s.target_calls for s in samples) / len(samples),
+    }
+
+
+def against(samples: Sequence[Sample], found: Tensor, other: Sequence[Sample], other_found: Tensor, photos: Tensor) -> dict[str, Any]:
+    """A lane against another, paired by prompt and seed: differences with their errors, and whether features come from one law."""
+    return {
+        "kid": asdict(kid_difference(found, other_found, photos)),
+        "log_prob": asdict(mean_estimate(_log_probs(samples) - _log_probs(other))),
+        "same_law_p": exchange_test(found, other_found),
+    }
+
+
+def _agrees(comparison: dict[str, Any]) -> bool:
+    return all(Estimate(**comparison[name]).agrees(errors=ERRORS) for name in ("kid", "log_prob")) and comparison["same_law_p"] >= REJECTED
+
+
+def _monotone(name: str, key: str, rows: Sequence[dict[str, Any]], steps: Sequence[Estimate], rises: int) -> str:
+    """Whether a figure moves one way along rows. steps: differences of neighbours with their errors; rises: 1 or -1."""
+    path = " → ".join(f"{row[key]['value']:.4g}" for row in rows)
+    if all(rises * step.value >= 0 for step in steps):
+        verdict = "monotone in δ"
+    elif all(rises * step.value >= -2 * step.error for step in steps):
+        verdict = "not monotone in δ, but every step against the order is within two standard errors"
+    else:
+        verdict = "NOT monotone in δ, beyond two standard errors"
+    return f"{name} over {', '.join(row['label'] for row in rows)}: {path}: {verdict}."
+
+
+def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
+    """Do lossless methods agree with AR, is the cost of relaxing monotone.
+
+    Args:
+        rows: of all lanes, AR first. steps: `against` of neighbouring relaxed rows, in order. methods: of each row.
+    """
+    lines = []
+    for row, method in zip(rows[1:], methods[1:], strict=True):
+        difference = row["against_ar"]
+        kid_words, log_words = (f"{difference[n]['value']:+.4f} ± {difference[n]['error']:.4f}" for n in ("kid", "log_prob"))
+        agrees = _agrees(difference)
+        verdict = "agrees with AR within error (1 % level)" if agrees else "DIFFERS from AR (1 % level)"
+        note = (
+            "" if agrees == METHODS[method].lossless else ", unlike what theory says" if METHODS[method].lossless else ", for all its bias"
+        )
+        figures = f"KID {kid_words}, log p {log_words}, one law p = {difference['same_law_p']:.3f}"
+        lines.append(f"{row['label']} {verdict}{note}: {figures}.")
+    relaxed = [row for row, method in zip(rows, methods, strict=True) if not METHODS[method].lossless]
+    if len(relaxed) > 1:
+        biases = [row["bias_per_token"] for row in relaxed]
+        rising = all(a <= b for a, b in pairwise(biases))
+        lines.append(f"Bias a token {' → '.join(f'{b:.4f}' for b in biases)}: {'monotone in δ' if rising else 'NOT monotone in δ'}.")
+        lines.append(_monotone("KID", "kid", relaxed, [Estimate(**s["kid"]) for s in steps], 1))
+        drop = -1 if relaxed[-1]["log_prob"]["value"] < rows[0]["log_prob"]["value"] else 1
+        lines.append(_monotone("log p", "log_prob", relaxed, [Estimate(**s["log_prob"]) for s in steps], drop))
+    return lines
+
+
+def evaluate(
+    study: Study, pictures: int, settings: dict[str, Any], lanes: Sequence[tuple] = LANES, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Figures of every lane and what they say; the first lane is the reference. Resumable through the study."""
+    sampled = study.collect(jobs(lanes, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
+    real = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
+    perfect = study.measure(chosen(study.photos, "train", limit=pictures)).features
+    found = {label: study.features(study.pixels(samples)) for label, samples in sampled.items()}
+    rows, steps, before = [], [], None
+    reference = next(iter(sampled))
+    for (label, samples), (_, method, _) in zip(sampled.items(), lanes, strict=True):
+        row = lane_figures(samples, found[label], real)
+        first = label == reference
+        row["against_ar"] = None if first else against(samples, found[label], sampled[reference], found[reference], real)
+        if not METHODS[method].lossless:
+            if before is not None:
+                steps.append(against(samples, found[label], sampled[before], found[before], real))
+            before = label
+        rows.append(row)
+        figures = f"log p {row['log_prob']['value']:.4f}, accept length {row['accept_length']['value']:.2f}"
+        say(f"{label}: KID {row['kid']['value']:.5f}, {figures}")
+    return {
+        "weights": study.weights,
+        "environment": dict(study.pair.environment),
+        "settings": settings,
+        "pictures": pictures,
+        "photos": len(real),
+        "perfect": asdict(kid(perfect, real)),
+        "rows": rows,
+        "verdicts": verdicts(rows, steps, [method for _, method, _ in lanes]),
+    }

@@ -1,0 +1,208 @@
+"""How near the passes of a real target come to what the memory's bandwidth allows; random weights will do, as time does not look at them.
+
+At a picture or two at a time a pass is bound by reading the weights: its floor is the bytes it must read, weights and live cache, over
+the bandwidth that a big copy reaches here and now.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models
+from torch import Tensor, nn
+
+from ...models.catalog import CATALOG
+from ...models.checkpoints import LoadError
+from ...models.eagle import Eagle, EagleConfig
+from ...models.layers import fuse
+from ...models.llamagen.network import Conditioning, LlamaGen, LlamaGenConfig
+from ...models.llamagen.session import LlamaGenPair
+from ...models.loading import named_device, named_dtype, plan
+from ...models.lumina.network import Chameleon, ChameleonConfig
+from ...models.lumina.session import Ids, LuminaPair, LuminaPrompt
+from ...models.pair import LoadedPair
+from ...protocols import Drafter, Target
+from ...sampling import draw, to_probs
+from ...trees import chain
+
+WORDS = 20  # condition tokens of the prompt
+CHUNK = 32  # tokens a pass on the way to the middle of the picture
+WARM_UP = 3  # calls on a GPU: as it is, recording, replay; elsewhere one
+ENOUGH = (3, 20.0)  # a slow machine repeats a call no more than so often once that took so many seconds
+COPY = {"cuda": 2**31, "cpu": 2**28}  # bytes of the copy; more than any cache holds
+
+
+@dataclass(frozen=True)
+class Part:
+    """A pass with its measured and its least time."""
+
+    name: str
+    milliseconds: float  # median
+    gigabytes: float  # read by one pass: weights and live cache
+    floor_ms: float
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What was measured on what."""
+
+    target: str
+    layers: int
+    device: str
+    dtype: str
+    bandwidth: float  # GB/s, bytes read and written by a copy
+    cached: int  # entries of a row of the target's cache
+    parts: list[Part]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+# ---- pairs
+
+
+def random_pair(name: str, device: str, dtype: torch.dtype, layers: int | None = None) -> LoadedPair:
+    """A released target with a drafter of its sizes and weights that mean nothing; it makes no pictures.
+
+    Args:
+        layers: of the target; None: all.
+
+    Raises:
+        LoadError: not a released target.
+    """
+    fill = partial(_filled, device=device, dtype=dtype)
+    if name == "lumina-768":
+        config = ChameleonConfig() if layers is None else ChameleonConfig(layers=layers)
+        target = fill(lambda: Chameleon(config))
+        sizes = EagleConfig(config.dim, config.heads, config.ffn, config.vocab, input_norm=True, norm_rows=1, halves=True)
+        words = Tokenizer(models.WordLevel({str(i): i for i in range(WORDS)}, unk_token="0"))
+        return LuminaPair(name, target, fill(lambda: Eagle(sizes)), None, LuminaPrompt(words, 48, Ids()))
+    if name not in ("llamagen-256", "llamagen-512"):
+        raise LoadError(f"There are no sizes for {name!r}. Choose llamagen-256, llamagen-512 or lumina-768.")
+    config = LlamaGenConfig(grid=int(name.split("-")[1]) // 16)
+    config = config if layers is None else replace(config, layers=layers)
+    valid = torch.arange(config.caption_tokens) >= config.caption_tokens - WORDS
+    condition = Conditioning(torch.randn(config.caption_tokens, config.caption_dim) * valid[:, None], valid)
+    drafter = fill(lambda: Eagle(EagleConfig(grid=config.grid)))
+    return LlamaGenPair(name, fill(lambda: LlamaGen(config)), drafter, None, lambda _: condition)
+
+
+def _filled(build: Callable[[], nn.Module], device: str, dtype: torch.dtype) -> nn.Module:
+    with torch.device("meta"):
+        model = build().to(dtype)
+    model = model.to_empty(device=device).eval().requires_grad_(False)
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.normal_(std=0.02)
+    return model
+
+
+# ---- time
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Median seconds of a call that has been warmed up; of fewer repeats, see ENOUGH, where it takes long."""
+    for _ in range(WARM_UP if device.type == "cuda" else 1):
+        call()
+    times: list[float] = []
+    while len(times) < repeats and (len(times) < ENOUGH[0] or sum(times) < ENOUGH[1]):
+        _wait(device)
+        began = perf_counter()
+        call()
+        _wait(device)
+        times.append(perf_counter() - began)
+    return median(times)
+
+
+def bandwidth(device: torch.device, repeats: int = 10) -> float:
+    """Bytes a second that a big copy reads and writes."""
+    source = torch.zeros(COPY.get(device.type, COPY["cpu"]) // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / seconds(lambda: target.copy_(source), device, repeats)
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Bytes of the layers that a pass reads: not of tables of which it looks up a few rows, the text's own layers, or a head."""
+    skipped = ("embed_tokens", "tok_embeddings", "cls_embedding", "lm_head", "output")
+    return sum(p.nbytes for name, p in module.named_parameters() if not any(word in name for word in skipped))
+
+
+def cache_bytes(session: Any) -> int:
+    """Bytes of the committed entries, of all layers and rows."""
+    keys = session.cache.keys
+    return 2 * keys[..., : session.cache.committed, :].numel() * keys.element_size()
+
+
+def to_the_middle(target: Target, drafter: Drafter, count: int, device: torch.device) -> Tensor:
+    """Give both sessions so many codes; returns one more, which they have not seen."""
+    codes = torch.arange(count + 1, device=device) % 1000
+    drafter.observe(target.prefill("0 " * WORDS).hidden, codes[:1])
+    for start in range(0, count, CHUNK):
+        stop = min(count, start + CHUNK)
+        hidden = target.extend(codes[start:stop], chain(stop - start)).hidden
+        target.keep(list(range(stop - start)))
+        drafter.observe(hidden, codes[start + 1 : stop + 1])
+    return codes[-1:]
+
+
+@torch.inference_mode()
+def measure(
+    name: str, device: str | None = None, dtype: str | None = None, layers: int | None = None, draft: int = 5, repeats: int = 30
+) -> Floor:
+    """Build a released size with random weights and time its passes in the middle of a picture, with guidance.
+
+    Args:
+        dtype: bfloat16 unless given. layers: of the target, to try it where all do not fit. draft: tokens of the chain.
+
+    Raises:
+        LoadError: an unknown name, or too little memory on the GPU.
+    """
+    where, kind = torch.device(named_device(device)), named_dtype(dtype or "bfloat16")
+    if name in CATALOG and layers is None:
+        plan(CATALOG[name], str(where), {})
+    speed = bandwidth(where)
+    pair = random_pair(name, str(where), kind, layers)
+    fuse(pair.target_model, pair.drafter_model)
+    target, drafter = pair.begin(4.0)
+    grid = pair.text.grid if isinstance(pair, LuminaPair) else pair.target_model.config.grid
+    code = to_the_middle(target, drafter, grid * grid // 2, where)
+    generator, fed = torch.Generator().manual_seed(0), code.repeat(draft + 1)
+    rows = partial(to_probs, top_k=1000)
+
+    def ar_step() -> None:
+        draw(rows(target.extend(code, chain(1)).logits), generator).tolist()
+
+    head = pair.target_model.lm_head if isinstance(pair, LuminaPair) else pair.target_model.output
+    heading = drafter.codes * head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
+    whole = weight_bytes(pair.target_model) + heading + cache_bytes(target)
+    drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter)
+    calls = [
+        ("AR step", ar_step, whole, 1),
+        ("draft step", lambda: drafter.propose(chain(draft), rows, generator).tokens.tolist(), drafting, draft),
+        (f"verify pass of {draft + 1}", lambda: target.extend(fed, chain(draft + 1)), whole, 1),
+    ]
+    parts = [Part(label, 1e3 * seconds(call, where, repeats) / n, size / 1e9, 1e3 * size / speed) for label, call, size, n in calls]
+    hardware = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
+    return Floor(name, pair.target_model.config.layers, hardware, str(kind), speed / 1e9, target.cache.committed, parts)
+
+
+def table(found: Floor) -> str:
+    """The figures as plain text."""
+    lines = [
+        f"{found.target}, random weights, {found.layers} layers, {found.dtype} on {found.device}; a copy moves {found.bandwidth:.0f} GB/s; "
+        f"{found.cached} entries in the cache, two rows",
+        f"{'':18}{'ms':>9}{'GB read':>10}{'floor ms':>10}{'× floor':>9}",
+    ]
+    for part in found.parts:
+        times = part.milliseconds / part.floor_ms
+        lines.append(f"{part.name:18}{part.milliseconds:>9.3f}{part.gigabytes:>10.3f}{part.floor_ms:>10.3f}{times:>9.2f}")
+    return "\n".join(lines)

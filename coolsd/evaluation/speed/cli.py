@@ -1,0 +1,98 @@
+"""The command `bench`: methods against each other, draft shapes, and passes against the memory's bandwidth."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ... import METHODS, validate
+from ...options import check_files, chosen_pair, chosen_settings
+
+TUNED = ("eagle1", "coolsd")
+
+
+def bench_command(args: argparse.Namespace) -> None:
+    """Time the methods in turns; a table, and JSON on request."""
+    from . import bench
+
+    common = chosen_settings(args)
+    validate(METHODS, prompt="x", **common)
+    check_files(args.json)
+    if args.seeds < 1:
+        raise ValueError(f"{args.seeds} seeds measure nothing. Give --seeds 1 or more.")
+    if args.tune:
+        tune_command(args, common)
+        return
+    if args.random_weights:
+        floor_command(args)
+        return
+    pair = chosen_pair(args)
+    print(json.dumps(dict(pair.environment)), file=sys.stderr)
+    methods = args.methods or list(METHODS)
+    lanes = bench.TREE_COST if args.tree_cost else [lane for lane in bench.LANES if lane.method in methods]
+    results: dict[bench.Lane, list] = {}
+    for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
+        results.setdefault(lane, []).append(stats)
+        print(f"{lane.label}: {stats.seconds:.2f} s", file=sys.stderr)
+    rows = bench.summarise(results)
+    print(bench.table(rows))
+    report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS})
+    if args.tree_cost:
+        report["tree_cost"] = bench.tree_cost(*results.values())
+        print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1))
+
+
+def floor_command(args: argparse.Namespace) -> None:
+    """Time the passes of a released size against the memory's bandwidth; JSON on request."""
+    from . import bandwidth
+
+    if args.layers is not None and args.layers < 1:
+        raise ValueError(f"{args.layers} layers are no model. Give --layers 1 or more, or leave it out.")
+    found = bandwidth.measure(args.random_weights, args.device, args.dtype, args.layers)
+    print(bandwidth.table(found))
+    if args.json:
+        args.json.write_text(json.dumps(found.to_dict(), indent=1))
+
+
+def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
+    """Time draft shapes of each method, and print the fastest as an option to paste; JSON on request."""
+    from . import bench, tune
+
+    methods = args.methods or TUNED
+    tune.check(methods, common)
+    pair = chosen_pair(args)
+    found = []
+    for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
+        if isinstance(result, tune.Tuned):
+            found.append(result)
+            print(tune.summary(result))
+        else:
+            print(f"{label}: {result.seconds:.2f} s", file=sys.stderr)
+    if args.json:
+        rows = [row for result in found for row in result.rows]
+        report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
+        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in found}}, indent=1))
+
+
+def add_command(commands: Any) -> argparse.ArgumentParser:
+    """The parser of `bench`, among the others' (as argparse's add_subparsers returns them)."""
+    many = commands.add_parser("bench", help="measure speed, the methods taking turns")
+    many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
+    many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
+    only = many.add_mutually_exclusive_group()
+    only.add_argument(
+        "--tune",
+        action="store_true",
+        help="find the fastest draft shape of each method (of --methods; else eagle1 and coolsd), as an option to paste",
+    )
+    only.add_argument(
+        "--random-weights", metavar="NAME", help="passes of llamagen-256, llamagen-512 or lumina-768 against memory bandwidth"
+    )
+    many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
+    only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
+    many.add_argument("--json", type=Path, help="write the figures as JSON")
+    many.set_defaults(run=bench_command)
+    return many

@@ -1,0 +1,130 @@
+"""CUDA graphs: what a GPU is told once and then does again, so that launching a pass's few hundred kernels costs one call.
+
+Knows nothing of models. A recorded function reads and writes fixed addresses: its inputs are copied to where they were at recording,
+its caches must stay where they are (see Rooms), and its outputs are overwritten by the next call of the same shapes.
+"""
+
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .cache import KVCache
+
+Outputs = tuple[Tensor, ...]
+Function = Callable[..., Outputs]
+Record = Callable[[Function, list[Tensor]], tuple[Callable[[], None], Outputs]]  # what repeats the function, and where its outputs are
+
+KEPT = 96  # recordings of one room; the one that has not been used for longest goes
+
+log = logging.getLogger("coolsd")
+
+
+def capture(fn: Function, inputs: list[Tensor]) -> tuple[Callable[[], None], Outputs]:
+    """Record fn on these inputs as a CUDA graph; nothing is run."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another lane's thread may be at work
+        outputs = fn(*inputs)
+    return graph.replay, outputs
+
+
+@dataclass
+class _Recorded:
+    inputs: list[Tensor]
+    replay: Callable[[], None]
+    outputs: Outputs
+
+
+class Graphs:
+    """Calls functions; the first time as they are, which warms up, from the second call of the same key and shapes on as recordings.
+
+    Args:
+        record: how to record; None calls every function as it is.
+    """
+
+    def __init__(self, record: Record | None):
+        self.record = record
+        self._known: OrderedDict[Hashable, _Recorded | None] = OrderedDict()
+        self._held: dict[Hashable, Any] = {}
+
+    def hold(self, key: Hashable, value: Any) -> Any:
+        """Keep what recordings refer to alive as long as they are; the first value of a key is the one to use."""
+        return self._held.setdefault(key, value)
+
+    def __call__(self, fn: Function, key: tuple, *inputs: Tensor | int) -> Outputs:
+        """fn of tensors; an int becomes an int64 tensor () without a host synchronisation. One input at least is a tensor.
+
+        Args:
+            key: all that fn depends on besides its inputs, hashable. Tensors that fn refers to must live as long as this object.
+        """
+        device = next(x.device for x in inputs if isinstance(x, Tensor))
+        key = (key, *((x.shape, x.dtype) if isinstance(x, Tensor) else None for x in inputs))
+        first = key not in self._known
+        recorded = self._known.setdefault(key, None)
+        self._known.move_to_end(key)
+        if first or self.record is None:
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return fn(*tensors(inputs, device))
+        if recorded is None:
+            copies = [x.clone() for x in tensors(inputs, device)]
+            try:
+                recorded = self._known[key] = _Recorded(copies, *self.record(fn, copies))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                log.warning("CUDA graphs are off, decoding is slower: %s", str(error).splitlines()[0])
+                self.record = None
+                return fn(*tensors(inputs, device))
+        for place, value in zip(recorded.inputs, inputs, strict=True):
+            if isinstance(value, Tensor):
+                place.copy_(value)
+            else:
+                place.fill_(value)
+        recorded.replay()
+        return recorded.outputs
+
+
+def tensors(inputs: tuple[Tensor | int, ...], device: torch.device) -> list[Tensor]:
+    """The inputs with every int as an int64 tensor () on the device, filled there: no host synchronisation."""
+    return [x if isinstance(x, Tensor) else torch.full((), x, dtype=torch.long, device=device) for x in inputs]
+
+
+@dataclass
+class Room:
+    """What one picture at a time works in: caches, and the recordings that go with their addresses."""
+
+    target: KVCache
+    drafter: KVCache | None
+    graphs: Graphs
+
+
+class Rooms:
+    """Rooms by number of guidance rows, given to the sessions of one picture and taken back when the target's is gone.
+
+    Args:
+        build: the caches for so many rows. record: see Graphs.
+    """
+
+    def __init__(self, build: Callable[[int], tuple[KVCache, KVCache | None]], record: Record | None):
+        self.build, self.record = build, record
+        self._free: dict[int, list[Room]] = {}
+
+    def take(self, rows: int, session: Any) -> Room:
+        """An empty room, until `session` is collected."""
+        free = self._free.setdefault(rows, [])
+        room = free.pop() if free else Room(*self.build(rows), Graphs(self.record))
+        for cache in (room.target, room.drafter):
+            if cache is not None:
+                cache.committed = 0
+        weakref.finalize(session, free.append, room).atexit = False
+        return room
+
+    def clear(self) -> None:
+        """Let go of the free rooms, and of the others when their sessions end."""
+        self._free = {}

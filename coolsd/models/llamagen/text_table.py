@@ -1,0 +1,47 @@
+"""Meadow's text features: a frozen table of static token vectors (wordllama's, MIT) and its tokenizer.
+
+A prompt becomes up to C token vectors, left-padded with zeros, as LlamaGen lays out its T5 features.
+"""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from ..checkpoints import LoadError, read_state, read_tokenizer
+from ..prompt_domain import World
+from .network import Conditioning
+
+
+class TextTable:
+    """Prompt to Conditioning by table look-up; no network."""
+
+    def __init__(self, tokenizer: Tokenizer, table: Tensor, length: int, world: World | None = None):
+        self.tokenizer, self.table, self.length, self.world = tokenizer, table, length, world
+
+    @classmethod
+    def load(cls, folder: Path, length: int) -> "TextTable":
+        """From `text_tokenizer.json` and `text_table.safetensors` (key `embedding.weight`), with the pair's words.json where there is one.
+
+        Raises:
+            LoadError: files that are missing or broken.
+        """
+        table = read_state(folder / "text_table.safetensors").get("embedding.weight")
+        if table is None or table.ndim != 2:
+            raise LoadError(f"text_table.safetensors in {folder} has no table embedding.weight.")
+        return cls(read_tokenizer(folder / "text_tokenizer.json"), table, length, World.load(folder))
+
+    def ids(self, prompt: str) -> list[int]:
+        """Token ids of a lower-cased prompt, at most `length`; an empty list only for an empty prompt."""
+        return self.tokenizer.encode(prompt.lower(), add_special_tokens=False).ids[: self.length]
+
+    def __call__(self, prompt: str) -> Conditioning:
+        """Left-padded features of one prompt, float32 on the CPU."""
+        ids = self.ids(prompt)
+        features = torch.zeros(self.length, self.table.shape[1])
+        valid = torch.zeros(self.length, dtype=torch.bool)
+        if ids:
+            features[-len(ids) :] = self.table[torch.tensor(ids)].float()
+            valid[-len(ids) :] = True
+        return Conditioning(features, valid)

@@ -1,0 +1,168 @@
+"""From a name of the catalog to a loaded pair: device and dtype, memory, files. A pair is loaded once a process."""
+
+import logging
+import platform
+import threading
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ..trees import chain
+from .catalog import CATALOG, Entry, check_parts
+from .checkpoints import LoadError
+from .hub import fetch
+from .pair import LoadedPair, free_memory
+
+log = logging.getLogger("coolsd")
+
+GAIN = 1.15  # how much faster bfloat16 must be to be chosen over float32
+MEASURED = 100e6  # parameters up to which a CPU's dtype is chosen by measuring
+
+
+def best_device() -> str:
+    """cuda, else mps, else cpu."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def named_device(asked: Any) -> str:
+    """A device that is here; None takes the best.
+
+    Raises:
+        LoadError: no device, or one that this computer lacks.
+    """
+    try:
+        device = torch.device(asked or best_device())
+    except (RuntimeError, TypeError):
+        raise LoadError(f"{asked!r} is not a device. Use cpu, cuda or mps.") from None
+    present = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= present.get(device.type, 0):
+        raise LoadError(f"There is no {device} on this computer. Use {best_device()}.")
+    return str(device)
+
+
+def named_dtype(asked: Any) -> torch.dtype | None:
+    """A dtype of weights, from itself or its name; None stays None.
+
+    Raises:
+        LoadError: no dtype, or one that the models do not run in.
+    """
+    dtype = getattr(torch, asked, None) if isinstance(asked, str) else asked
+    if asked is not None and dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise LoadError(f"{asked!r} is not a dtype for weights. Use float32, bfloat16 or float16.")
+    return dtype
+
+
+def pass_seconds(pair: LoadedPair, repeats: int = 4) -> float:
+    """Seconds of a guided pass over one token and one over six, the best of a few."""
+    best = [float("inf")] * 2
+    with torch.inference_mode():
+        target, _ = pair.begin(4.0)
+        target.prefill("meadow")
+        for _ in range(repeats):
+            for i, count in enumerate((1, 6)):
+                began = perf_counter()
+                target.extend(torch.zeros(count, dtype=torch.long), chain(count))
+                best[i] = min(best[i], perf_counter() - began)
+    return sum(best)
+
+
+def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
+    """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured."""
+    most = torch.get_num_threads()
+    dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
+    models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
+    files = [model.state_dict() for model in models]
+    seconds: dict[tuple[torch.dtype, int], float] = {}
+    for candidate in dtypes:
+        pair.to("cpu", candidate)
+        for threads in sorted({most, max(1, most // 2)}):
+            torch.set_num_threads(threads)
+            seconds[candidate, threads] = pass_seconds(pair)
+    chosen = min(seconds, key=lambda c: seconds[c] * (1.0 if c[0] == torch.bfloat16 else 1 / GAIN))
+    torch.set_num_threads(chosen[1])
+    for model, state in zip(models, files, strict=True):
+        model.load_state_dict(state, assign=True)  # going to bfloat16 and back would round
+    pair.to("cpu", chosen[0])
+    measured = {f"{str(d).removeprefix('torch.')}, {n} threads": round(1000 * s / 2, 2) for (d, n), s in seconds.items()}
+    return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
+
+
+def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
+    """Say what memory goes where, and refuse what cannot fit.
+
+    Raises:
+        LoadError: the GPU has less free memory than the pair needs.
+    """
+    if not entry.memory:
+        return
+    needs, total = entry.needs(paths.get("drafter")), entry.gigabytes(paths.get("drafter"))
+    log.info("%s on %s: %s; %.1f GB in all", entry.title, device, ", ".join(f"{k} {v:g}" for k, v in needs.items()), total)
+    if device.startswith("cuda"):
+        free = torch.cuda.mem_get_info(device)[0] / 1e9
+        if free < total:
+            raise LoadError(f"{entry.title} needs {total:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU.")
+
+
+def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
+    paths = {what: path if path == "none" else Path(path).expanduser() for what, path in paths.items()}
+    plan(entry, device, paths)
+    for part in entry.parts:
+        if part.optional and paths.get(part.what) == "none":
+            continue
+        if part.licence:
+            log.warning("%s: %s", part.repo, part.licence)
+        paths[part.what] = fetch(part, paths.get(part.what))
+    if entry.parts:
+        paths["device"] = device
+    pair = choice = None
+    try:
+        pair = entry.build(**paths)
+        parameters = sum(p.numel() for p in pair.target_model.parameters())
+        if device == "cpu" and parameters < MEASURED:
+            choice = choose_on_cpu(pair, dtype)
+        else:
+            dtype = dtype or torch.bfloat16
+            pair.to(device, dtype)
+            choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
+    except (torch.OutOfMemoryError, MemoryError):
+        pair = None
+    if pair is None:  # not above, where the error still holds on to the frames with all they loaded
+        free_memory()
+        needs = entry.gigabytes(paths.get("drafter"))
+        raise LoadError(f"{name} did not fit into the memory of {device}; what it took was freed. It needs {needs:.1f} GB.")
+    pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
+    return pair
+
+
+_pairs: dict[tuple, LoadedPair] = {}
+_lock = threading.Lock()
+
+
+def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> LoadedPair:
+    """A pair by name; see coolsd.load. Loaded once for the same arguments.
+
+    Args:
+        name: of the catalog, or the folder of a pair in meadow's layout (one of your own).
+        dtype: a torch dtype or its name; None measures small pairs on a CPU and takes bfloat16 elsewhere.
+        paths: local files in place of the hub's, by part: target, drafter ("none": without one), vq, text. For meadow, `folder`:
+            another folder in the same layout.
+
+    Raises:
+        LoadError: unknown name, files that are missing or do not fit, too little memory.
+    """
+    if not isinstance(name, str | Path):
+        raise LoadError(f"{name!r} is not the name of a target. Known: {', '.join(CATALOG)}.")
+    if name not in CATALOG and (Path(name) / "config.json").exists():
+        return load("meadow", device, dtype, folder=name, **paths)
+    check_parts(name, paths)
+    device, dtype = named_device(device), named_dtype(dtype)
+    paths = {what: path for what, path in paths.items() if path is not None}
+    key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
+    with _lock:
+        if key not in _pairs:
+            _pairs[key] = _build(name, CATALOG[name], device, dtype, paths)
+        return _pairs[key]

@@ -1,0 +1,122 @@
+"""The page's one door to the engine: load, stream and the named methods, the pair that loads behind the page, and whose turn it is.
+
+The models are imported in the loading thread, so that the page is up before they are.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..models.catalog import Files, Offer, offers
+from ..trace import Round
+
+log = logging.getLogger(__name__)
+DEFAULT_TARGET = "meadow"
+EMBEDDED = {DEFAULT_TARGET: Offer(DEFAULT_TARGET, "meadow, 128 px")}
+QUEUE = 20  # runs that may wait for the model
+
+
+class Full(Exception):
+    """No room left in the queue."""
+
+
+class Turns:
+    """Whose turn it is to use the model: one run at a time, first come, first served.
+
+    Not left to gradio's queue, where a waiting run could neither say how many are ahead of it nor end by itself when it is stopped.
+    """
+
+    def __init__(self, most: int = QUEUE):
+        self._most = most
+        self._line: list[object] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def place(self) -> Iterator[Callable[[], int]]:
+        """A place in the queue, given up on leaving. Yields a function that counts the runs ahead; 0: it is this one's turn.
+
+        Raises:
+            Full: as many wait as may.
+        """
+        mine = object()
+        with self._lock:
+            if len(self._line) > self._most:
+                raise Full("Too many people are waiting. Press Generate again in a minute.")
+            self._line.append(mine)
+
+        def ahead() -> int:
+            with self._lock:
+                return self._line.index(mine)
+
+        try:
+            yield ahead
+        finally:
+            with self._lock:
+                self._line.remove(mine)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the page needs of the project; tests put a small pair here."""
+
+    load: Callable[[str], Any]
+    stream: Callable[..., Iterator[Round]]
+    methods: Mapping[str, Any]
+    offers: Callable[[], Mapping[str, Offer]] = lambda: EMBEDDED
+    turns: Turns = field(default_factory=Turns)
+
+    def offer(self, name: Any) -> Mapping[str, Offer]:
+        """The targets, as far as it takes to judge this one: what the embedded pair needs is known without a look."""
+        return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.offers()
+
+
+def default_engine(files: Files | None = None) -> Engine:
+    """The project's own engine.
+
+    Args:
+        files: local files in place of the hub's, by target and part.
+    """
+    import coolsd
+
+    files = files or {}
+    return Engine(lambda name: coolsd.load(name, **files.get(name, {})), coolsd.stream, coolsd.METHODS, partial(offers, files))
+
+
+@dataclass
+class Loading:
+    """A pair being loaded. `done` is set when `pair` or `error` is."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    pair: Any = None
+    error: str = ""
+
+
+class Loader:
+    """Loads each pair once, in a thread of its own, whoever asks first."""
+
+    def __init__(self, load: Callable[[str], Any]):
+        self._load = load
+        self._lock = threading.Lock()
+        self._pairs: dict[str, Loading] = {}
+
+    def start(self, name: str) -> Loading:
+        """The pair's loading, begun if it was not or if it had failed."""
+        with self._lock:
+            known = self._pairs.get(name)
+            if known is None or known.error:
+                known = self._pairs[name] = Loading()
+                threading.Thread(target=self._run, args=(name, known), name=f"load {name}", daemon=True).start()
+            return known
+
+    def _run(self, name: str, loading: Loading) -> None:
+        try:
+            loading.pair = self._load(name)
+        except Exception as error:
+            log.exception("loading %s failed", name)
+            loading.error = f"{type(error).__name__}: {error}"
+        finally:
+            loading.done.set()

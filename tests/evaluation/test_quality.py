@@ -1,0 +1,339 @@
+"""Evaluation: photos, probe and agreement against known answers, and whole commands on toy pictures."""
+
+import json
+import math
+import sys
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny import CONFIG, tiny_pair, write_tiny
+
+import coolsd.__main__ as cli
+from coolsd.data import features, metrics, store
+from coolsd.data.pictures import square
+from coolsd.evaluation import photos, samples
+from coolsd.evaluation.prompts import DEFAULTS, FIXED, Asked
+from coolsd.evaluation.quality import cards, defaults, methods, pair, probe
+from coolsd.evaluation.study import Study
+from coolsd.models.vq import ImageTokenizer
+from coolsd.training.target import Trainee
+from coolsd.training.tokens import Batch
+
+# ---- photos, probe, agreement
+
+
+def open_tiny(target: str, dtype: str | None):
+    return tiny_pair()
+
+
+def normal(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, 12, generator=torch.Generator().manual_seed(seed))
+
+
+def extract(pictures: torch.Tensor) -> torch.Tensor:
+    """Mean and spread of each colour channel: enough to tell toy pictures apart."""
+    flat = pictures.flatten(2)
+    return torch.cat([flat.mean(-1), flat.std(-1), flat.mean(-1).square()], -1)
+
+
+SHADES = {"rose": (200, 30, 40), "sunflower": (240, 200, 30), "forest": (20, 90, 30), "sea": (30, 90, 200)}
+
+
+@pytest.fixture
+def album(tmp_path):
+    """Noisy pictures of four kinds with their captions; one is missing and one is no picture."""
+    folder, random = tmp_path / "album", np.random.default_rng(0)
+    folder.mkdir()
+    lines = ["file,label,split,captions"]
+    for i in range(48):
+        kind = list(SHADES)[i % 4]
+        noise = random.integers(-25, 25, (20, 24, 3))
+        Image.fromarray((np.array(SHADES[kind]) + noise).clip(0, 255).astype(np.uint8)).save(folder / f"{i}.png")
+        lines.append(f"{i}.png,{kind},{'valid' if i >= 32 else 'train'},{'a red rose|a rose' if kind == 'rose' else 'a ' + kind}")
+    (folder / "broken.png").write_bytes(b"no picture")
+    lines += ["gone.png,sea,valid,the sea", "broken.png,sea,train,the sea"]
+    (folder / "captions.csv").write_text("\n".join(lines))
+    return folder
+
+
+def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_path):
+    tokenizer, calls = tiny_pair().tokenizer, []
+
+    def counted(pictures):
+        calls.append(len(pictures))
+        return extract(pictures)
+
+    valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
+    first = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    assert len(first.numbers) == 16 == sum(calls)  # the missing one is left out
+    assert first.codes.shape == (16, 16)
+    side = tokenizer.grid * tokenizer.patch
+    with Image.open(album / valid[first.numbers[3]].file) as picture:
+        original = torch.from_numpy(square(picture.convert("RGB"), side)).permute(2, 0, 1)[None]
+    assert tokenizer.encode(original)[0].tolist() == first.codes[3].tolist()
+    copy = tokenizer.decode(first.codes[3:4])
+    assert first.psnr[3].item() == pytest.approx(10 * math.log10(4 / (copy - original).square().mean().item()))
+    torch.testing.assert_close(first.features[3:4], extract(copy))
+    again = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    assert sum(calls) == 16
+    assert torch.equal(again.features, first.features)
+    real = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache", reconstruct=False)
+    torch.testing.assert_close(real.features[3:4], extract(original))
+    other = ImageTokenizer(deepcopy(tokenizer.vqvae), tokenizer.grid)
+    other.vqvae.quantize.embedding.weight.data += 0.1
+    photos.measure(album, valid, other, counted, tmp_path / "cache")
+    assert sum(calls) == 48
+
+
+def test_photos_in_parts_are_numbered_through(album, tmp_path, monkeypatch):
+    every = photos.chosen(photos.read_photos(album / "captions.csv"), "train")
+    whole = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "a")
+    monkeypatch.setattr(photos, "PART", 7)
+    parts = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "b")
+    assert torch.equal(parts.numbers, whole.numbers)
+    torch.testing.assert_close(parts.features, whole.features)
+    (empty := tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="None of the CSV's pictures"):
+        photos.measure(empty, every, tiny_pair().tokenizer, extract, tmp_path / "c")
+
+
+def test_a_probe_learns_kinds_and_not_noise():
+    centres = torch.eye(4, 12) * 4
+    labels = [i % 4 for i in range(200)]
+    x = centres[labels] + normal(200)
+    fitted = probe.fit_probe(x, ["abcd"[i] for i in labels])
+    fresh = centres[labels] + normal(200, seed=1)
+    rank = fitted.rank(fresh, ["abcd"[i] for i in labels])
+    assert (rank == 0).float().mean() > 0.95
+    assert (fitted.rank(normal(400, seed=2), ["a"] * 400) == 0).float().mean() < 0.5
+    assert set(fitted.rank(fresh[:8], ["d"] * 8).tolist()) <= {0, 1, 2, 3}
+
+
+def test_agreement_counts_kinds_colours_and_traits(album):
+    kinds = list(SHADES)
+    asked = [Asked("a red rose", "rose", "red"), Asked("a blue rose", "rose", "blue"), Asked("the sea", "sea"), Asked("a forest", "forest")]
+    shown = ["rose", "rose", "sea", "sea"]
+    pictures = [Image.new("RGB", (16, 16), SHADES[kind]) for kind in shown]
+    tensors = torch.stack([torch.tensor(SHADES[kind]).float()[:, None, None].expand(3, 16, 16) / 127.5 - 1 for kind in SHADES])
+    centres = extract(tensors)
+    fitted = probe.Probe(tuple(kinds), torch.zeros(9), torch.ones(9), centres, -centres.square().sum(1) / 2)
+    figures = pair.agreement(asked, pictures, centres[[kinds.index(kind) for kind in shown]], fitted)
+    assert {name: (f["value"], f["pictures"]) for name, f in figures.items()} == {
+        "scene_top1": (0.5, 2),
+        "flower_top5": (1.0, 2),
+        "flower_top1": (1.0, 2),
+        "colour": (0.5, 2),
+    }
+
+
+def test_the_error_of_a_share_is_over_prompts_not_pictures():
+    asked = [Asked("a", "a")] * 10 + [Asked("b", "b")] * 10
+    share = pair._over_prompts(asked, torch.tensor([True] * 10 + [False] * 10))
+    assert (share.value, share.error) == (0.5, pytest.approx(0.5))
+
+
+def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tmp_path):
+    pair = tiny_pair()
+    valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
+    measured = photos.measure(album, valid, pair.tokenizer, extract, tmp_path)
+    file = tmp_path / "losses.jsonl"
+    losses = pair.target_losses(pair, valid, measured, 6, file)
+    whole = file.read_text()
+    file.write_text(whole[:-4])
+    assert torch.equal(pair.target_losses(pair, valid, measured, 6, file), losses)
+    assert file.read_text() == whole
+    trainee = Trainee(CONFIG, pair.codebook)
+    trainee.embed_map.data.zero_()
+    trainee.model.load_state_dict(pair.target_model.state_dict())
+    number = measured.numbers[0].item()
+    caption = valid[number].wordings[np.random.default_rng(0).integers(len(valid[number].wordings))]
+    words = torch.tensor([pair.text.ids(caption)])
+    for column, dropped in enumerate((False, True)):
+        batch = Batch(measured.codes[:1], pair.text.table[words], torch.tensor([dropped]))
+        assert trainee(batch, trainee.model.rope()).item() == pytest.approx(losses[0, column].item(), abs=1e-4)
+
+
+# ---- whole commands
+
+TOY = (Asked("a red rose", "rose", "red"), Asked("a sunflower", "sunflower"), Asked("the sea", "sea"), Asked("a forest", "forest"))
+SETTINGS = {"cfg_scale": 2.0, "top_k": 16, "temperature": 1.0}
+
+
+def study(album, tmp_path) -> Study:
+    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), extract, workers=1, opener=open_tiny)
+
+
+def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "fingerprint", lambda _: pytest.fail("read again"))
+    made = study(album, tmp_path)
+    found = made.collect([samples.Job(label, "ar", (), "a rose", seed) for seed in (1, 0) for label in "ab"])
+    assert {label: [s.seed for s in row] for label, row in found.items()} == {"a": [1, 0], "b": [1, 0]}
+    assert json.loads((made.own / "collection.json").read_text())["weights"] == made.weights == made.own.name
+    tokenizer, pixels = made.pair.tokenizer, made.pixels(found["a"])
+    for sample, picture in zip(found["a"], made.pictures(pixels), strict=True):
+        assert picture.tobytes() == tokenizer.picture(sample.tokens).tobytes()
+
+
+def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, capsys):
+    size = pair.Size(scored=4, seeds=2)
+    report, sheets = pair.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
+    assert report["agreement"]["scene_top1"]["pictures"] == 4
+    assert set(report["agreement"]["by_prompt"]) == {a.prompt for a in TOY}
+    assert {"valid_scene_top1", "valid_flower_top5"} <= set(report["probe"])
+    assert report["target"]["photos"] == 4
+    assert report["tokenizer"]["codes"] == 32
+    assert sheets["reconstructions"].height > sheets["prompts"].height > 16
+    capsys.readouterr()
+    again, _ = pair.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
+    assert again == json.loads(json.dumps(report))
+    assert capsys.readouterr().err == ""  # nothing was decoded or scored again
+    card = tmp_path / "README.md"
+    card.write_text("# pair\n\nbefore\n")
+    for _ in range(2):
+        cards.replace_section(card, "eval meadow", cards.meadow_section({"command": "eval"} | report))
+    text = card.read_text()
+    assert text.startswith("# pair\n\nbefore\n")
+    assert text.count("## Measured on `valid`") == 1
+    assert f"{report['tokenizer']['psnr_db']['value']:.2f} dB" in text
+
+
+def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path):
+    said = []
+    report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
+    rows = {row["label"]: row for row in report["rows"]}
+    assert list(rows) == [label for label, _, _ in methods.LANES]
+    assert rows["AR"]["against_ar"] is None
+    assert rows["AR"]["accept_length"]["value"] == 1
+    assert rows["Eagle-1"]["bias_per_token"] == pytest.approx(0, abs=1e-6)
+    assert rows["COOL-SD δ=4"]["bias_per_token"] > rows["COOL-SD δ=1.1"]["bias_per_token"] > 0
+    assert report["photos"] == 16
+    assert report["verdicts"][0].startswith("Eagle-1 agrees with AR within error (1 % level): ")
+    assert any(line.startswith("Bias a token") and line.endswith("monotone in δ.") for line in report["verdicts"])
+    section = cards.quality_section({"command": "eval quality"} | report)
+    assert "8 pictures a method" in section
+    assert all(label in section for label in rows)
+
+
+def step(kid: float, log_prob: float, p: float = 0.5) -> dict:
+    return {"kid": {"value": kid, "error": 0.01}, "log_prob": {"value": log_prob, "error": 0.01}, "same_law_p": p}
+
+
+def row(label: str, kid: float, log_prob: float, bias: float, against: dict | None) -> dict:
+    figures = {"kid": {"value": kid, "error": 0.01}, "log_prob": {"value": log_prob, "error": 0.01}}
+    return {"label": label, "bias_per_token": bias, "against_ar": against} | figures
+
+
+def test_verdicts_say_no_where_the_figures_say_no():
+    methods = ["ar", "eagle1", "coolsd", "coolsd"]
+    rows = [row("AR", 0.1, -5, 0, None), row("E", 0.2, -5, 0, step(0.1, 0)), row("C1", 0.3, -6, 0.2, step(0.2, -1))]
+    rows.append(row("C2", 0.2, -7, 0.1, step(0.1, -2)))
+    lines = methods.verdicts(rows, [step(-0.1, -1)], methods)
+    assert "E DIFFERS from AR (1 % level), unlike what theory says" in lines[0]
+    assert lines[1].startswith("C1 DIFFERS from AR (1 % level): ")
+    assert "NOT monotone" in lines[3]
+    assert lines[4].endswith("NOT monotone in δ, beyond two standard errors.")
+    assert lines[5].endswith("monotone in δ.")
+    assert "NOT" not in lines[5]
+    small = methods.verdicts(rows, [step(-0.015, 0.015)], methods)
+    assert all("within two standard errors" in line for line in small[4:])
+    unlike = methods.verdicts([rows[0], row("E", 0.1, -5, 0, step(0, 0, p=0.001))], [], ["ar", "eagle1"])
+    assert "DIFFERS" in unlike[0]
+    blind = methods.verdicts([rows[0], row("C", 0.1, -5, 0.1, step(0, 0))], [], ["ar", "coolsd"])
+    assert "for all its bias" in blind[0]
+
+
+def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
+    grid = {"cfg_scale": (1.0, 3.0), "top_k": (8,), "temperature": (1.0,)}
+    report = defaults.evaluate(study(album, tmp_path), 6, 8, grid, (1, 3))
+    assert [r["settings"]["cfg_scale"] for r in report["rows"]] == [1.0, 3.0]
+    assert {(r["method"], r.get("draft_length")) for r in report["speeds"]} == {("ar", None)} | {
+        (method, length) for method in ("eagle1", "coolsd") for length in (1, 3)
+    }
+    assert report["suggested"]["draft_length"] in (1, 3)
+    card = cards.sweep_section(report | {"command": "eval sweep"})
+    assert "| guidance | top-k | temperature | KID × 1000 |" in card
+    assert "draft_length" in card.split("It takes: ")[1]
+    assert card.count("\n| coolsd draft_length=") == 2
+    rows = [
+        {"settings": name, "kid": {"value": kid, "error": 0.01}, "obeyed": {"value": obeyed, "error": 0.05}, "accept_length": length}
+        for name, kid, obeyed, length in (
+            ("low", 0.1, 0.5, 3.0),
+            ("near", 0.115, 0.77, 2.0),
+            ("slow", 0.115, 0.8, 1.9),
+            ("far", 0.2, 0.9, 3.0),
+        )
+    ]
+    assert defaults.suggest(rows) == "near"
+    assert defaults.suggest([*rows, rows[2] | {"settings": DEFAULTS}]) == DEFAULTS
+    assert defaults.suggest([*rows, rows[0] | {"settings": DEFAULTS}]) == "near"
+
+
+def test_a_mean_of_figures_has_their_error():
+    figures = [metrics.Estimate(0.2, 0.03), metrics.Estimate(0.6, 0.04)]
+    assert defaults.mean_of(figures) == metrics.Estimate(0.4, pytest.approx(0.025))
+
+
+def test_features_are_those_of_efficientnet_or_say_what_to_install(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+        with pytest.raises(ValueError, match=r"evaluation/requirements\.txt"):
+            features.efficientnet()
+    pytest.importorskip("efficientnet_lite_pytorch")
+    network = features.efficientnet()
+    pictures = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    found = features.features(pictures, network)
+    assert found.shape == (3, 1280)
+    torch.testing.assert_close(network(pictures[1:2])[0], found[1], atol=1e-4, rtol=1e-3)
+    assert (found[0] - found[1]).abs().max() > 0.01
+
+
+def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch, capsys):
+    pair = write_tiny(tmp_path / "pair")
+    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--workers", "1"]
+    assert cli.main(["eval", "meadow", *where, "--target", str(pair), "--quick"]) == 0
+    out = tmp_path / "kept" / "quick"
+    report = json.loads((out / "eval.json").read_text())
+    assert report["weights"] == store.fingerprint(str(pair))
+    asked = set(report["agreement"]["by_prompt"])
+    assert asked == {a.prompt for a in FIXED if a.kind in SHADES}
+    assert capsys.readouterr().out.strip() in (out / "README.md").read_text()
+    for name, columns in (("prompts", 10), ("reconstructions", 8)):
+        with Image.open(out / f"{name}.jpg") as picture:
+            assert picture.width == columns * (16 + 4) - 4
+
+
+def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch, capsys):
+    seen = {}
+    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+
+    def evaluate(study, pictures, settings):
+        seen.update(pictures=pictures, settings=settings)
+        return {"verdicts": ["fine"]}
+
+    monkeypatch.setattr(methods, "evaluate", evaluate)
+    monkeypatch.setattr(cards, "quality_section", lambda report: report["command"])
+    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept")]
+    assert cli.main(["eval", "quality", *where, "--quick"]) == 0
+    assert seen["pictures"] == 4
+    assert json.loads((tmp_path / "kept" / "quick" / "quality.json").read_text())["verdicts"] == ["fine"]
+    assert str(album) not in (tmp_path / "kept" / "quick" / "README.md").read_text()
+    assert cli.main(["eval", "quality", *where, "--pictures", "7", "--top-k", "9", "--out", str(tmp_path / "out")]) == 0
+    assert (seen["pictures"], seen["settings"]["top_k"]) == (7, 9)
+    assert json.loads((tmp_path / "out" / "quality.json").read_text())["command"].endswith("--pictures 7 --top-k 9")
+    assert "fine" in capsys.readouterr().out
+    monkeypatch.setattr(defaults, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})
+    monkeypatch.setattr(cards, "sweep_section", lambda report: report["command"])
+    assert cli.main(["eval", "sweep", *where, "--cfg-scale", "2", "3.5", "--quick", "--top-k", "9"]) == 0
+    swept = json.loads((tmp_path / "kept" / "quick" / "sweep.json").read_text())
+    assert swept["grid"] == {"cfg_scale": [2.0, 3.5], "top_k": [9], "temperature": [0.9]}
+    assert "--cfg-scale 2 3.5 --top-k 9" in swept["command"]
+    monkeypatch.undo()
+    assert cli.main(["eval", "sweep", *where, "--pictures", "3"]) == 2
+    assert "no standard error" in capsys.readouterr().err
+    (album / "captions.csv").write_text("file,label\n")
+    assert cli.main(["eval", "meadow", *where]) == 2
+    assert "lacks the column(s) split, captions" in capsys.readouterr().err

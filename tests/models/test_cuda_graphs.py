@@ -1,0 +1,135 @@
+"""The GPU's path on a CPU: static shapes give the tokens of the ordinary path, and recordings are used as a GPU would use them."""
+
+import gc
+
+import pytest
+import torch
+from static import replayed, static, tokens
+from tiny import tiny_pair
+
+from coolsd import generate, stream
+from coolsd.models import cuda_graphs
+from coolsd.models.cuda_graphs import Graphs
+
+TREES = ["chain", [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]], "mc_sim_7b_63", "dynamic"]
+
+
+@pytest.mark.parametrize("record", [None, replayed], ids=["eager", "recorded"])
+@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_static_shapes_give_the_same_tokens(record, tree, scale):
+    pair = static(tiny_pair(), record)
+    for seed in (1, 2):
+        expected = tokens(tiny_pair(), "coolsd", tree, seed, cfg_scale=scale)
+        assert tokens(pair, "coolsd", tree, seed, cfg_scale=scale) == expected
+    assert tokens(pair, "eagle1", tree, temperature=0) == tokens(tiny_pair(), "ar", temperature=0)
+
+
+@pytest.mark.parametrize("record", [None, replayed], ids=["eager", "recorded"])
+def test_plain_ar_and_blocks_of_the_cache(record, monkeypatch):
+    monkeypatch.setattr("coolsd.models.layers.BLOCK", 8)  # several spans within a picture
+    for method in ("ar", "eagle1", "block"):
+        assert tokens(static(tiny_pair(), record), method) == tokens(tiny_pair(), method)
+
+
+@pytest.mark.parametrize("record", [None, replayed], ids=["eager", "recorded"])
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_lumina_too(lumina, record, tree):
+    for seed, scale in ((1, 3.0), (2, 1.0)):
+        expected = tokens(lumina, "coolsd", tree, seed, cfg_scale=scale)
+        assert tokens(static(lumina, record), "coolsd", tree, seed, cfg_scale=scale) == expected
+    assert tokens(static(lumina, record), "ar") == tokens(lumina, "ar")
+
+
+def test_a_prompt_too_long_for_a_room(lumina, monkeypatch):
+    monkeypatch.setattr("coolsd.models.lumina.session.PROMPT", 4)
+    assert tokens(static(lumina), "coolsd") == tokens(lumina, "coolsd")
+
+
+def test_lanes_that_take_turns_have_rooms_of_their_own_and_leave_them():
+    pair = static(tiny_pair())
+    lanes = [stream(pair, "a red rose", "coolsd", seed=seed, cfg_scale=3.0) for seed in (1, 2)]
+    found = [[], []]
+    for _ in range(16):
+        for lane, emitted in zip(lanes, found, strict=True):
+            emitted += [t for r in [next(lane, None)] if r for t in r.tokens]
+    assert found == [generate(tiny_pair(), "a red rose", "coolsd", seed=seed, cfg_scale=3.0).tokens for seed in (1, 2)]
+    del lanes, lane
+    gc.collect()
+    assert len(pair.rooms._free[2]) == 2
+    tokens(pair, "ar")
+    gc.collect()
+    assert len(pair.rooms._free[2]) == 2
+
+
+def test_a_recording_serves_the_next_picture():
+    """Sessions come and go; a recording reads nothing of the session it was made in but what its key says."""
+    counts = []
+
+    def record(fn, inputs):
+        counts.append(1)
+        return replayed(fn, inputs)
+
+    pair = static(tiny_pair(), record)
+    take = pair.rooms.take
+    rooms: dict = {}
+    pair.rooms.take = lambda rows, session: rooms.setdefault(rows, None) or rooms.update({rows: take(rows, session)}) or rooms[rows]
+    for seed in range(4):
+        for cache in (rooms[2].target, rooms[2].drafter) if 2 in rooms else ():
+            cache.committed = 0
+        assert tokens(pair, "eagle1", seed=seed) == tokens(tiny_pair(), "eagle1", seed=seed)
+        if seed == 2:
+            made = len(counts)
+    assert made
+    assert len(counts) <= made + 2
+
+
+# ---- recordings
+
+
+def test_the_second_call_is_recorded_and_inputs_are_copied():
+    calls = []
+
+    def add(x, n):
+        calls.append(x.data_ptr())
+        return (x + n,)
+
+    run = Graphs(replayed)
+    given = [torch.tensor([float(i)]) for i in range(4)]
+    assert [run(add, (), x, 10 * i)[0].item() for i, x in enumerate(given)] == [0.0, 11.0, 22.0, 33.0]
+    assert torch.cat(given).tolist() == [0.0, 1.0, 2.0, 3.0]  # not written to
+    assert len(set(calls[1:])) == 1  # always the same place
+    first = run(add, (), torch.tensor([1.0]), 0)[0]
+    second = run(add, (), torch.tensor([2.0]), 0)[0]
+    assert first is second
+    other = run(add, ("other",), torch.tensor([5.0]), 1)[0]
+    assert other.item() == 6.0
+    assert second.item() == 2.0
+    assert run(add, (), torch.tensor([1.0, 2.0]), 0)[0].tolist() == [1.0, 2.0]
+
+
+def test_the_oldest_recording_is_forgotten(monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "KEPT", 2)
+    run = Graphs(replayed)
+    for key in "abcab":
+        assert run(lambda x: (x + 1,), (key,), torch.ones(1))[0].item() == 2
+    assert len(run._known) == 2
+
+
+def test_without_recording_decoding_goes_on(caplog):
+    def record(fn, inputs):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    pair = static(tiny_pair(), record)
+    assert tokens(pair, "coolsd") == tokens(tiny_pair(), "coolsd")
+    assert caplog.text.count("CUDA graphs are off") == 1
+
+
+def test_a_full_memory_is_not_hidden():
+    def record(fn, inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    run = Graphs(record)
+    run(lambda x: (x,), (), torch.ones(1))
+    with pytest.raises(torch.OutOfMemoryError):
+        run(lambda x: (x,), (), torch.ones(1))

@@ -1,0 +1,359 @@
+"""What a run shows, without a browser: words and figures, comparisons that end, stop or fail, and exports."""
+
+import base64
+import io
+import json
+import threading
+import time
+from dataclasses import replace
+
+import gradio as gr
+import pytest
+from pages import METHODS, asked, engine, session, slow_stream, views
+from PIL import Image
+from tiny import tiny_pair
+
+import coolsd
+from coolsd import exports
+from coolsd.models.catalog import Offer
+from coolsd.models.prompt_domain import World
+from coolsd.settings import Settings
+from coolsd.trace import Round, Run, statistics
+from coolsd.ui import controls, figures, lanes, templates, text
+from coolsd.ui.backend import EMBEDDED, Full, Loader, Turns
+from coolsd.ui.compare import compare
+from coolsd.ui.page import SUITED, Page
+
+# --- words and figures out --------------------------------------------------------------------------------------------------------
+
+
+def hand_made(method="coolsd"):
+    """Three rounds: a first token; two of three accepted, one only because relaxed, then recovered; all three accepted, then bonus."""
+    share = ("accepted", "accepted")
+    seconds = {"draft_seconds": 0.02, "target_seconds": 0.07, "verify_seconds": 0.005, "other_seconds": 0.005}
+    rounds = [
+        Round(0, 0, (1,), ("sampled",), (False,), 0, (), (), 0, **seconds),
+        Round(1, 1, (1, 2, 3), (*share, "recovered"), (False, True, False), 3, (1.0, 0.5, 0.2), (0.1, 0.2, 0.0), 3, **seconds),
+        Round(2, 4, (1, 2, 3, 4), ("accepted",) * 3 + ("bonus",), (False,) * 4, 3, (1.0, 0.7, 0.4), (0.0, 0.1, 0.0), 3, **seconds),
+    ]
+    return lanes.Lane(Settings(prompt="a <b>lake</b>", method=method, delta=2.0, draft_length=3), (2, 4), "done", rounds)
+
+
+def test_readout_of_a_hand_made_run():
+    lane = hand_made()
+    shown = lanes.words(lane, statistics(lane.rounds))
+    assert shown == {
+        "seconds": "0.30 s",
+        "calls": "3",
+        "length": "2.67",
+        "tokens": "8 / 8",
+        "rate": "27",
+        "drafts": "6",
+        "bias": "0.05",
+        "picture_bias": "a token; 0.40 in the picture",
+    }
+    assert lanes.fates(lane) == {"accepted": 4, "relaxed": 1, "recovered": 1, "bonus": 2}
+
+
+def test_a_lossless_lane_says_so():
+    lane = hand_made("eagle1")
+    shown = lanes.words(lane, statistics(lane.rounds))
+    assert (shown["bias"], shown["picture_bias"]) == ("0", "exactly the target's distribution")
+
+
+def slower(lane, factor):
+    times = ("draft_seconds", "target_seconds", "verify_seconds", "other_seconds")
+    rounds = [replace(r, **{t: getattr(r, t) * factor for t in times}) for r in lane.rounds]
+    return replace(lane, rounds=rounds)
+
+
+def headline(reference, relaxed, token_seconds=None):
+    both = [reference, relaxed]
+    return lanes.headline(both, lanes.stats_of(both), token_seconds)
+
+
+def test_headline_says_what_was_measured_and_what_was_estimated():
+    shown = headline(slower(hand_made("eagle1"), 1.5), hand_made(), 0.1)
+    assert shown["reference"] == "1.50×"
+    assert shown["how"] == ", measured just now"
+    assert shown["calls"] == "1.00×"
+    assert shown["ar"] == "2.67×"  # one prefill of 0.1 s and seven steps of 0.1 s over 0.3 s
+    assert "estimated" in shown["ar_how"]
+
+
+def test_plain_ar_as_reference_is_measured():
+    shown = headline(slower(hand_made("ar"), 3), hand_made(), 0.1)
+    assert shown["ar"] == shown["reference"] == "3.00×"
+    assert "measured" in shown["ar_how"]
+
+
+def test_slower_is_shown_as_slower():
+    assert headline(hand_made("eagle1"), slower(hand_made(), 2), 0.02)["reference"] == "0.50×"
+    assert headline(hand_made("eagle1"), slower(hand_made(), 2), 0.02)["ar"] == "0.57×"  # 0.2 s and seven steps over 0.6 s
+
+
+def test_headline_is_empty_before_anything_ran():
+    empty = lanes.Lane(Settings(prompt="x"), (4, 4), "empty")
+    assert headline(empty, empty)["reference"] == "–"
+
+
+@pytest.mark.parametrize(("reference", "relaxed", "shown"), [(8, 8, "1.00×"), (7, 8, "–"), (8, 7, "–")])
+def test_a_speedup_so_far_waits_for_some_rounds_of_both_lanes(reference, relaxed, shown):
+    lane = hand_made()
+    begun = [replace(lane, rounds=lane.rounds[1:2] * count, state="running") for count in (reference, relaxed)]
+    told = headline(*begun, 0.1)
+    assert (told["reference"], told["how"]) == (shown, ", so far" if shown != "–" else "")
+    assert (told["ar"] == "–") == (shown == "–")
+    assert headline(begun[0], replace(begun[1], state="done"))["reference"] != "–"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.001, "< 0.01"), (0.0912, "0.09"), (2.456, "2.46"), (12.34, "12.3"), (104.4, "104")]
+)
+def test_numbers_have_two_digits_that_matter(value, shown):
+    assert lanes.number(value) == shown
+
+
+def test_curve_holds_the_statistics_and_only_old_plotly_keys():
+    both = [(lane.title, statistics(lane.rounds)) for lane in (hand_made("eagle1"), hand_made())]
+    figure = figures.curve(both, 3)
+    json.dumps(figure, allow_nan=False)
+    assert [t["type"] for t in figure["data"]] == ["bar", "bar", "scatter", "scatter"]
+    assert figure["data"][3]["y"] == [1.0, 0.6, 0.3]
+    assert figure["data"][1]["y"] == [1.0, 1.0, 0.5]
+    assert figure["layout"]["yaxis"]["range"] == [0, 1.04]
+    assert figure["layout"]["uirevision"]
+    known = {"type", "name", "meta", "x", "y", "marker", "hovertemplate", "mode", "line"}
+    assert all(set(t) <= known for t in figure["data"])
+    import plotly.graph_objects as go
+
+    go.Figure(data=figure["data"], layout=figure["layout"])  # refuses keys that Plotly does not know
+
+
+def test_curve_as_a_table():
+    both = [(lane.title, statistics(lane.rounds)) for lane in (hand_made("ar"), hand_made())]
+    rows = figures.table([(both[0][0], statistics([])), both[1]])
+    assert rows[0] == ["position", "Plain AR: f", "Plain AR: accepted share", "COOL-SD δ=2: f", "COOL-SD δ=2: accepted share"]
+    assert rows[2] == ["2", "–", "–", "0.60", "1.00"]
+
+
+def test_templates_hold_no_values_and_every_number_is_explained():
+    markup = templates.lanes() + templates.answer() + templates.curve() + templates.exports() + templates.line()
+    assert "${" not in markup
+    assert "{{" not in markup
+    for label, meaning in text.DEFINITIONS.values():
+        assert label in markup
+        assert meaning in text.about()
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_ends_with_both_pictures_and_all_figures():
+    shown = views(engine(), delta=3.0, seed=5)
+    last = shown[-1]
+    assert last.ended
+    assert last.tone == "good"
+    assert last.lanes["a.tokens"] == last.lanes["b.tokens"] == "16 / 16"
+    assert [image.size for image in last.images] == [(16, 16)] * 2
+    assert last.headline["reference"].endswith("×")
+    bundle = json.loads(last.export["text"])
+    run = Run.from_json(json.dumps(bundle["relaxed"]))
+    again = coolsd.generate(tiny_pair(), **run.settings.to_dict())
+    assert run.tokens == again.tokens
+    assert bundle["reference"]["settings"]["method"] == "eagle1"
+    assert bundle["ar_token_seconds"] > 0
+
+
+def test_a_slow_run_shows_partial_pictures():
+    shown = views(engine(slow_stream(0.06)), draft_length=1)
+    partial = [v for v in shown if v.lanes and v.lanes["a.state"] == "running" and v.lanes["a.picture"]]
+    assert partial
+    assert partial[0].lanes["a.picture"].startswith("data:image/webp;base64,")
+    assert partial[0].lanes["b.state"] == "waiting"
+
+
+def test_closing_a_comparison_closes_the_stream():
+    closed = threading.Event()
+
+    def stream(*args, **settings):
+        try:
+            yield from slow_stream(0.1)(*args, **settings)
+        finally:
+            if settings["max_tokens"] is None:
+                closed.set()
+
+    made = engine(stream)
+    running = compare(made, Loader(made.load), asked())
+    next(v for v in running if v.lanes and v.lanes["a.state"] == "running")
+    running.close()
+    assert closed.is_set()
+
+
+STOPS = ["loading", "timing", "first lane", "second lane"]
+
+
+@pytest.mark.parametrize("when", STOPS)
+def test_stop_ends_a_run_with_what_was_decoded(when):
+    made = engine(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
+    stop = threading.Event()
+    shown = []
+    for view in compare(made, Loader(made.load), asked(), stop):
+        shown.append(view)
+        reached = {
+            "loading": "Loading" in view.status,
+            "timing": "Timing" in view.status,
+            "first lane": bool(view.lanes) and view.lanes["a.state"] == "running",
+            "second lane": bool(view.lanes) and view.lanes["b.state"] == "running",
+        }
+        if reached[when]:
+            stop.set()
+    last = shown[-1]
+    assert last.ended
+    assert last.status.startswith("Stopped")
+    if STOPS.index(when) < 2:
+        assert not last.export
+        return
+    bundle = json.loads(last.export["text"])
+    lane, state = ("reference", "a") if when == "first lane" else ("relaxed", "b")
+    run = Run.from_json(json.dumps(bundle[lane]))
+    assert 0 < len(run.tokens) < 16
+    assert bundle[lane]["complete"] is False
+    assert f"-stopped-{len(run.tokens)}-of-16" in last.lanes[f"{state}.file"]
+    assert last.lanes[f"{state}.badge"] == "stopped"
+    picture = Image.open(io.BytesIO(base64.b64decode(last.lanes[f"{state}.picture"].split(",")[1])))
+    assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
+    assert picture.getextrema()[3] == (0, 255)
+    assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
+
+
+def test_turns_are_taken_in_order_and_the_queue_has_an_end():
+    turns = Turns(most=1)
+    with turns.place() as first:
+        second = turns.place()
+        ahead = second.__enter__()
+        assert (first(), ahead()) == (0, 1)
+        with pytest.raises(Full, match="in a minute"), turns.place():
+            pass
+    assert ahead() == 0
+    second.__exit__(None, None, None)
+    with turns.place() as third:
+        assert third() == 0
+
+
+def test_stop_while_waiting_gives_up_the_place():
+    made, stop = engine(), threading.Event()
+    with made.turns.place():
+        waiting = compare(made, Loader(made.load), asked(), stop)
+        assert next(waiting).status.startswith("Waiting for your turn")
+        stop.set()
+        assert list(waiting)[-1].status.startswith("Stopped")
+    with made.turns.place() as ahead:
+        assert ahead() == 0
+
+
+LACKING = Offer("big", "Big, 512 px", "Slow.", ("Big needs a GPU with 9.0 GB; none was found.", "Fetch it with `hf download big`."), "9 GB")
+PLAIN = Offer("plain", "Plain, 768 px", plan="GPU memory in GB: 3 in all.", settings={"cfg_scale": 3.0, "top_k": 9}, drafts=False)
+
+
+def offering(load=None):
+    return replace(engine(load=load), offers=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
+
+
+def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
+    page = Page(offering(), Loader(lambda name: tiny_pair()), "")
+    with gr.Blocks():
+        page.draw(tmp_path)
+    values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
+    with pytest.raises(gr.Error, match=r"Big, 512 px cannot run here yet.*Choose meadow"):
+        page.prepare(session("a"), *values)
+    assert page.offer()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
+    told = page.explain("big")
+    assert told["visible"]
+    assert all(line in told["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
+    assert not page.explain("meadow")["visible"]
+    assert not page.explain({})["visible"]
+    assert "train drafter" in page.explain("plain")["value"]
+    assert [update["value"] for update in page.suit("plain")] == ["ar", "ar", 9, 3.0]
+    assert [update["value"] for update in page.suit("meadow")] == [controls.DEFAULTS[name] for name in SUITED]
+    told = controls.from_query({"target": "big"}, METHODS, page.engine.offers())[1]
+    lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
+    assert told == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]
+    assert controls.from_query({"target": "plain"}, METHODS, page.engine.offers())[0] == {"target": "plain"}
+
+
+def test_loading_shows_the_memory_plan():
+    made = offering(load=lambda name: time.sleep(0.5) or tiny_pair())
+    ask = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, made.offers())
+    assert "3 in all" in next(compare(made, Loader(made.load), ask)).status
+
+
+def test_a_prompt_from_outside_the_pairs_world_is_drawn_with_a_notice(monkeypatch):
+    monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
+    monkeypatch.setattr("coolsd.models.prompt_domain.NEAR", 1.1)
+    last = views(engine(), prompt="a car")[-1]
+    assert "tiny paints flowers" in last.status
+    assert last.tone == "good"
+    assert "paints" not in views(engine(), prompt="a rose")[-1].status
+
+
+def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
+    def stream(*args, **settings):
+        for event in coolsd.stream(*args, **settings):
+            if settings["method"] == "coolsd" and event.index == 2:
+                raise MemoryError("out of memory")
+            yield event
+
+    last = views(engine(stream))[-1]
+    assert last.ended
+    assert last.tone == "bad"
+    assert "MemoryError: out of memory" in last.status
+    assert last.lanes["a.state"] == "done"
+    assert last.lanes["b.state"] == "failed"
+
+
+def test_a_pair_that_cannot_load_is_reported_and_tried_again():
+    attempts = []
+
+    def load(name):
+        attempts.append(name)
+        if len(attempts) == 1:
+            raise FileNotFoundError("no weights")
+        return tiny_pair()
+
+    made = engine(load=load)
+    loader = Loader(load)
+    first = list(compare(made, loader, asked()))[-1]
+    assert first.ended
+    assert "no weights" in first.status
+    assert list(compare(made, loader, asked()))[-1].tone == "good"
+
+
+def test_pair_loads_once():
+    loads = []
+    loader = Loader(lambda name: loads.append(name) or tiny_pair())
+    both = [loader.start("meadow"), loader.start("meadow")]
+    assert all(loading.done.wait(5) for loading in both)
+    assert loads == ["meadow"]
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_png_carries_every_setting():
+    run = coolsd.generate(tiny_pair(), "naïve “lake” 湖", seed=3, delta=1.5)
+    image = Image.open(io.BytesIO(exports.png(run.image, run)))
+    assert set(run.settings.to_dict()) <= set(image.text)
+    assert image.text["prompt"] == run.settings.prompt
+    assert Settings(**json.loads(image.text["coolsd"])["settings"]) == run.settings
+
+
+def test_recorded_comparison_round_trip(tmp_path):
+    runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
+    exports.save(exports.Comparison(*runs, 0.01), tmp_path, "b-lake")
+    (tmp_path / "a-broken.json").write_text("{}")
+    read = exports.recorded(tmp_path)
+    assert read.relaxed.tokens == runs[1].tokens
+    assert read.relaxed.image.tobytes() == runs[1].image.tobytes()
+    assert read.ar_token_seconds == 0.01
+    assert exports.recorded(tmp_path / "nowhere") is None
