@@ -159,7 +159,7 @@ def test_the_memory_plan_is_printed(capsys):
 
 
 def test_bench_compares_every_lane_with_plain_ar(tmp_path, capsys):
-    written = ["--json", str(tmp_path / "b.json"), "--tuned", str(tmp_path / "tuned.json")]
+    written = ["--json", str(tmp_path / "b.json")]
     assert cli.main(["bench", "--methods", "ar", "eagle1", "coolsd", "--seeds", "1", *written]) == 0
     report = json.loads((tmp_path / "b.json").read_text())
     rows = {row["label"]: row for row in report["rows"]}

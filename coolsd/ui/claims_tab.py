@@ -1,6 +1,6 @@
 """The tab "Claims", what the paper claims: figures and verdicts of a stored `eval claims`, or how to make one.
 
-Knows nothing of models; what is drawn comes from evaluation.claims_plots.
+Knows nothing of models; what is drawn comes from evaluation.claims.plots.
 """
 
 import json

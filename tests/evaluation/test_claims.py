@@ -358,8 +358,8 @@ def test_the_tab_shows_a_stored_result_and_teaches_without_one(result, tmp_path)
     assert words.count("data-outcome") == len(found["verdicts"])
     with gr.Blocks() as blocks:
         page.draw(path)
-    plots = [c for c in blocks.get_config_file()["components"] if "claims-figure" in str(c["props"].get("html_template"))]
-    assert len(plots) == len(plots.figures(found))
+    figures = [c for c in blocks.get_config_file()["components"] if "claims-figure" in str(c["props"].get("html_template"))]
+    assert len(figures) == len(plots.figures(found))
 
 
 def test_what_a_stored_result_holds_is_shown_as_text():

@@ -136,23 +136,23 @@ def test_the_error_of_a_share_is_over_prompts_not_pictures():
 
 
 def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tmp_path):
-    pair = tiny_pair()
+    tiny = tiny_pair()
     valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
-    measured = photos.measure(album, valid, pair.tokenizer, extract, tmp_path)
+    measured = photos.measure(album, valid, tiny.tokenizer, extract, tmp_path)
     file = tmp_path / "losses.jsonl"
-    losses = pair.target_losses(pair, valid, measured, 6, file)
+    losses = pair.target_losses(tiny, valid, measured, 6, file)
     whole = file.read_text()
     file.write_text(whole[:-4])
-    assert torch.equal(pair.target_losses(pair, valid, measured, 6, file), losses)
+    assert torch.equal(pair.target_losses(tiny, valid, measured, 6, file), losses)
     assert file.read_text() == whole
-    trainee = Trainee(CONFIG, pair.codebook)
+    trainee = Trainee(CONFIG, tiny.codebook)
     trainee.embed_map.data.zero_()
-    trainee.model.load_state_dict(pair.target_model.state_dict())
+    trainee.model.load_state_dict(tiny.target_model.state_dict())
     number = measured.numbers[0].item()
     caption = valid[number].wordings[np.random.default_rng(0).integers(len(valid[number].wordings))]
-    words = torch.tensor([pair.text.ids(caption)])
+    words = torch.tensor([tiny.text.ids(caption)])
     for column, dropped in enumerate((False, True)):
-        batch = Batch(measured.codes[:1], pair.text.table[words], torch.tensor([dropped]))
+        batch = Batch(measured.codes[:1], tiny.text.table[words], torch.tensor([dropped]))
         assert trainee(batch, trainee.model.rope()).item() == pytest.approx(losses[0, column].item(), abs=1e-4)
 
 
@@ -167,7 +167,7 @@ def study(album, tmp_path) -> Study:
 
 
 def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "fingerprint", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(samples, "fingerprint", lambda _: pytest.fail("read again"))
     made = study(album, tmp_path)
     found = made.collect([samples.Job(label, "ar", (), "a rose", seed) for seed in (1, 0) for label in "ab"])
     assert {label: [s.seed for s in row] for label, row in found.items()} == {"a": [1, 0], "b": [1, 0]}
@@ -227,10 +227,10 @@ def row(label: str, kid: float, log_prob: float, bias: float, against: dict | No
 
 
 def test_verdicts_say_no_where_the_figures_say_no():
-    methods = ["ar", "eagle1", "coolsd", "coolsd"]
+    names = ["ar", "eagle1", "coolsd", "coolsd"]
     rows = [row("AR", 0.1, -5, 0, None), row("E", 0.2, -5, 0, step(0.1, 0)), row("C1", 0.3, -6, 0.2, step(0.2, -1))]
     rows.append(row("C2", 0.2, -7, 0.1, step(0.1, -2)))
-    lines = methods.verdicts(rows, [step(-0.1, -1)], methods)
+    lines = methods.verdicts(rows, [step(-0.1, -1)], names)
     assert "E DIFFERS from AR (1 % level), unlike what theory says" in lines[0]
     assert lines[1].startswith("C1 DIFFERS from AR (1 % level): ")
     assert "NOT monotone" in lines[3]

@@ -131,7 +131,7 @@ def test_changed_settings_under_one_label_are_refused(tmp_path, change):
 
 def test_other_weights_and_bad_jobs_are_refused(tmp_path, monkeypatch):
     list(collect(jobs(1), tmp_path, workers=1, opener=open_tiny))
-    monkeypatch.setattr(store, "fingerprint", lambda target: "other")
+    monkeypatch.setattr(samples, "fingerprint", lambda target: "other")
     with pytest.raises(ValueError, match="other weights"):
         list(collect(jobs(2), tmp_path, workers=1, opener=open_tiny))
     with pytest.raises(SettingsError, match="out of range"):

@@ -12,7 +12,7 @@ from tiny import CONFIG, DRAFTER, check_lesson, tiny_pair, write_tiny
 from coolsd import METHODS, Run, SettingsError, generate, load, stream
 from coolsd.models import checkpoints, loading
 from coolsd.models.checkpoints import LoadError, read_state
-from coolsd.models.llamagen.load import from_lantern
+from coolsd.models.llamagen.load import from_lantern, load_meadow
 
 PROMPT = "a red rose"
 
@@ -199,7 +199,7 @@ def test_a_lesson_is_what_decoding_sees(scale):
 
 def test_joined_weights_keep_names_and_numbers_and_are_joined_again_when_moved(tmp_path):
     files = load_file(write_tiny(tmp_path) / "drafter" / "model.safetensors")
-    drafter = load.load_meadow(tmp_path).to("cpu", torch.float32).drafter_model
+    drafter = load_meadow(tmp_path).to("cpu", torch.float32).drafter_model
     layer, x = drafter.layers[0].mlp, torch.randn(3, 32)
     assert layer.is_fused()
     assert all(torch.equal(files[name], tensor) for name, tensor in drafter.state_dict().items())

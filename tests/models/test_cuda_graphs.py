@@ -27,7 +27,7 @@ def test_static_shapes_give_the_same_tokens(record, tree, scale):
 
 @pytest.mark.parametrize("record", [None, replayed], ids=["eager", "recorded"])
 def test_plain_ar_and_blocks_of_the_cache(record, monkeypatch):
-    monkeypatch.setattr("coolsd.models.layers.BLOCK", 8)  # several spans within a picture
+    monkeypatch.setattr("coolsd.models.cache.BLOCK", 8)  # several spans within a picture
     for method in ("ar", "eagle1", "block"):
         assert tokens(static(tiny_pair(), record), method) == tokens(tiny_pair(), method)
 
