@@ -237,7 +237,7 @@ def test_verdicts_say_no_where_the_figures_say_no():
     assert lines[4].endswith("NOT monotone in δ, beyond two standard errors.")
     assert lines[5].endswith("monotone in δ.")
     assert "NOT" not in lines[5]
-    small = methods.verdicts(rows, [step(-0.015, 0.015)], methods)
+    small = methods.verdicts(rows, [step(-0.015, 0.015)], names)
     assert all("within two standard errors" in line for line in small[4:])
     unlike = methods.verdicts([rows[0], row("E", 0.1, -5, 0, step(0, 0, p=0.001))], [], ["ar", "eagle1"])
     assert "DIFFERS" in unlike[0]
