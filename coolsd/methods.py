@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Generator, Tensor
 
 from . import schedules, trees
 from .protocols import Draft, Pair
-from .settings import NUMBERS, Settings
+from .settings import SETTINGS, Settings
 from .tree_verification import verify_tree
 from .trees import Dynamic, Shape, chain, depth
 from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, verify_block
@@ -22,8 +23,10 @@ from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, veri
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
 Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
 
+Form = Literal["lossless", "annealed", "uniform"] | None
+
 BLOCK = 1024  # codes whose distances are held at once
-NEIGHBOURS = int(NUMBERS["neighbours"][1]) + 1  # LANTERN's own residual looks at one more than can be borrowed from
+NEIGHBOURS = int(SETTINGS["neighbours"].limits[1]) + 1  # LANTERN's own residual looks at one more than can be borrowed from
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Method:
     lossless: bool
     schedule: Schedule | None
     verifier: Callable[[Settings, Pair], Verify]  # once a run
+    form: Form = None  # of ω over draft positions, for whoever draws it; None: the rule has no ω
     uses: tuple[str, ...] = ()  # settings it listens to besides the common ones
     tree: str = "chain"  # the draft's shape where the setting is "auto", or not listened to
 
@@ -159,89 +163,111 @@ NEAREST = ("tree", "neighbours", "distance")
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        Method("ar", "Plain AR", "One target call a token.", "baseline", True, None, _relaxed),
         Method(
-            "eagle1",
-            "Eagle-1",
-            "Drafts a chain or a tree from the target's features and verifies it exactly.",
-            "EAGLE (arXiv 2401.15077)",
-            True,
-            _lossless,
-            _relaxed,
-            ("tree",),
+            name="ar",
+            title="Plain AR",
+            about="One target call a token.",
+            source="baseline",
+            lossless=True,
+            schedule=None,
+            verifier=_relaxed,
         ),
         Method(
-            "coolsd",
-            "COOL-SD",
-            "Accepts more than exact early in the draft, less late.",
-            PAPER,
-            False,
-            _annealed,
-            _relaxed,
-            ANNEALING + TREE,
-        ),
-        Method("uniform", "UniformRSD", "The same relaxation at every draft position.", PAPER, False, _uniform, _relaxed, ("delta", *TREE)),
-        Method(
-            "block",
-            "Block verification",
-            "Verifies the chain as a whole: exact, and never accepts fewer.",
-            "block verification (arXiv 2403.10444)",
-            True,
-            _lossless,
-            _block,
+            name="eagle1",
+            title="Eagle-1",
+            about="Drafts a chain or a tree from the target's features and verifies it exactly.",
+            source="EAGLE (arXiv 2401.15077)",
+            lossless=True,
+            schedule=_lossless,
+            verifier=_relaxed,
+            form="lossless",
+            uses=("tree",),
         ),
         Method(
-            "coolsd-block",
-            "COOL-SD, block",
-            "Annealed relaxation of block verification.",
-            "derived",
-            False,
-            _annealed,
-            _block,
-            ANNEALING,
+            name="coolsd",
+            title="COOL-SD",
+            about="Accepts more than exact early in the draft, less late.",
+            source=PAPER,
+            lossless=False,
+            schedule=_annealed,
+            verifier=_relaxed,
+            form="annealed",
+            uses=ANNEALING + TREE,
         ),
         Method(
-            "diverse",
-            "Diverse",
-            "Draws from a mixture of target and drafter.",
-            "DIVERSED (arXiv 2604.07622)",
-            False,
-            _none,
-            _diverse,
-            ("weight",),
+            name="uniform",
+            title="UniformRSD",
+            about="The same relaxation at every draft position.",
+            source=PAPER,
+            lossless=False,
+            schedule=_uniform,
+            verifier=_relaxed,
+            form="uniform",
+            uses=("delta", *TREE),
         ),
         Method(
-            "lantern",
-            "LANTERN",
-            "A code may borrow the probability of its nearest codes, up to a budget.",
-            "LANTERN (arXiv 2410.03355)",
-            False,
-            _none,
-            _lantern("budget", 1000),
-            (*NEAREST, "budget"),
-            "dynamic",
+            name="block",
+            title="Block verification",
+            about="Verifies the chain as a whole: exact, and never accepts fewer.",
+            source="block verification (arXiv 2403.10444)",
+            lossless=True,
+            schedule=_lossless,
+            verifier=_block,
+            form="lossless",
         ),
         Method(
-            "lantern++",
-            "LANTERN++",
-            "As LANTERN on a static tree; what is borrowed is capped at a multiple of the code's own probability.",
-            "LANTERN++",
-            False,
-            _none,
-            _lantern("cap", 10),
-            (*NEAREST, "cap"),
-            "mc_sim_7b_63",
+            name="coolsd-block",
+            title="COOL-SD, block",
+            about="Annealed relaxation of block verification.",
+            source="derived",
+            lossless=False,
+            schedule=_annealed,
+            verifier=_block,
+            form="annealed",
+            uses=ANNEALING,
         ),
         Method(
-            "lantern++g",
-            "LANTERN++ with G*",
-            "LANTERN++ whose recovered token is drawn from the best residual for its rule.",
-            PAPER,
-            False,
-            _none,
-            _lantern("cap", 10, optimal=True),
-            (*NEAREST, "cap"),
-            "mc_sim_7b_63",
+            name="diverse",
+            title="Diverse",
+            about="Draws from a mixture of target and drafter.",
+            source="DIVERSED (arXiv 2604.07622)",
+            lossless=False,
+            schedule=_none,
+            verifier=_diverse,
+            uses=("weight",),
+        ),
+        Method(
+            name="lantern",
+            title="LANTERN",
+            about="A code may borrow the probability of its nearest codes, up to a budget.",
+            source="LANTERN (arXiv 2410.03355)",
+            lossless=False,
+            schedule=_none,
+            verifier=_lantern("budget", 1000),
+            uses=(*NEAREST, "budget"),
+            tree="dynamic",
+        ),
+        Method(
+            name="lantern++",
+            title="LANTERN++",
+            about="As LANTERN on a static tree; what is borrowed is capped at a multiple of the code's own probability.",
+            source="LANTERN++",
+            lossless=False,
+            schedule=_none,
+            verifier=_lantern("cap", 10),
+            uses=(*NEAREST, "cap"),
+            tree="mc_sim_7b_63",
+        ),
+        Method(
+            name="lantern++g",
+            title="LANTERN++ with G*",
+            about="LANTERN++ whose recovered token is drawn from the best residual for its rule.",
+            source=PAPER,
+            lossless=False,
+            schedule=_none,
+            verifier=_lantern("cap", 10, optimal=True),
+            uses=(*NEAREST, "cap"),
+            tree="mc_sim_7b_63",
         ),
     )
 }

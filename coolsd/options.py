@@ -1,33 +1,11 @@
 """Options that several commands share: the settings of a run, the pair, and files to write."""
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from . import Settings, load
-from .settings import CHOICES, OPTIONAL, TREES
-
-HELP = {
-    "delta": "δ, total relaxation: the mean of ω",
-    "nu": "ν, annealing rate",
-    "mu": "μ, normaliser, or 'auto' (mean-normalised)",
-    "draft_length": "tokens drafted a round, in a chain",
-    "tree": f"draft shape: {', '.join(TREES)}, or its nodes like [[0], [1], [0, 0]]",
-    "siblings": "where ω relaxes a tree: salvage the first sibling when all are rejected, or at every one",
-    "weight": "the target's share in diverse, 1 is lossless",
-    "neighbours": "nearest codes LANTERN may borrow from, or 'auto' (1000; LANTERN++ 10)",
-    "distance": "between code vectors, for LANTERN's neighbours",
-    "budget": "LANTERN: most probability a code may borrow",
-    "cap": "λ of LANTERN++: most a code's probability may grow, as a factor",
-    "temperature": "0 is greedy",
-    "top_k": "codes kept, 0 for all",
-    "top_p": "mass kept, 1 for all",
-    "cfg_scale": "guidance scale, 1 for none",
-    "seed": "random seed",
-    "max_tokens": "stop after this many tokens",
-}
-UNSET = {"mu": "auto", "neighbours": "auto", "max_tokens": "the whole picture"}
+from . import load
+from .settings import SETTINGS
 
 
 def _number(text: str) -> float | int:
@@ -50,16 +28,15 @@ class Words(argparse.Action):
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """One option for every setting but prompt and method."""
-    for field in fields(Settings):
-        if field.name in HELP:
-            option = f"--{field.name.replace('_', '-')}"
-            number = _number_or_auto if field.name in OPTIONAL else _number
-            kind = {"type": str if isinstance(field.default, str) else number, "choices": CHOICES.get(field.name)}
-            default = UNSET[field.name] if field.default is None else field.default
-            parser.add_argument(option, **kind, default=argparse.SUPPRESS, help=f"{HELP[field.name]} (default {default})")
-    parser.add_argument(
-        "--clamp", action="store_true", default=argparse.SUPPRESS, help="raise every ω below 1 to 1 (ours, not the paper's)"
-    )
+    for s in SETTINGS.values():
+        option, text = f"--{s.name.replace('_', '-')}", s.description
+        if s.kind == "flag":
+            parser.add_argument(option, action="store_true", default=argparse.SUPPRESS, help=text)
+        elif s.group != "request":
+            kind = str if s.choices else _number_or_auto if s.optional else _number
+            choices = s.choices if s.kind == "choice" else None
+            text += f" (default {f'auto, {s.auto}' if s.optional else s.default})"
+            parser.add_argument(option, type=kind, choices=choices, default=argparse.SUPPRESS, help=text)
 
 
 def _part(text: str) -> tuple[str, str]:
@@ -86,7 +63,7 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
 
 def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings given on the command line."""
-    return {f.name: getattr(args, f.name) for f in fields(Settings) if hasattr(args, f.name)}
+    return {name: getattr(args, name) for name in SETTINGS if hasattr(args, name)}
 
 
 def chosen_pair(args: argparse.Namespace) -> Any:

@@ -1,20 +1,26 @@
-"""What a person may ask for: one dataclass, one place that refuses bad input.
+"""What a person may ask for: one table of settings, and one place that refuses bad input.
 
-Knows nothing of models. Everything that enters the project from outside (page, command line, API, a stored run) becomes a `Settings`
-and passes `validate` before any tensor is made.
+Knows nothing of models. A field of `Settings` is a row of the table SETTINGS: default, limits, slider, label, help. `validate`, the
+command line's options, the page's controls, the link, the endpoint's signature and its documentation are made from it. Everything that
+enters the project from outside becomes a `Settings` and passes `validate` before any tensor is made.
 """
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from .trees import MAX_NODES, NAMED, depths, from_paths
 
 MAX_PROMPT = 1000  # characters
 MAX_DRAFT_LENGTH = 16
 MAX_SEED = 2**32 - 1
+ECHO = 60  # characters of a refused value that are repeated
+TREES = ("auto", "dynamic", *NAMED)
+
+Kind = Literal["prompt", "method", "number", "integer", "flag", "choice", "tree"]
+Group = Literal["request", "schedule", "rule", "sampling", "run"]  # where the page shows it; "run" is not on the page
 
 
 class SettingsError(ValueError):
@@ -26,101 +32,275 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that determines a run's tokens besides the weights. Defaults are the paper's or the pair's."""
+class Setting:
+    """One row of the table.
 
-    prompt: str = ""
-    method: str = "coolsd"
-    delta: float = 2.0  # total relaxation: the mean of ω when mu is None
-    nu: float = 0.7  # annealing rate per draft position (paper)
-    mu: float | None = None  # None: mean-normalised (derived)
-    clamp: bool = False  # max(1, ω): ours, not the paper's
-    draft_length: int = 5  # of a chain; a tree has its own depth
-    tree: str = "auto"  # draft shape: a name of TREES, or own nodes as JSON; auto: the method's
-    siblings: str = "salvage"  # where ω relaxes a tree: the first sibling once all are rejected (derived), or every sibling
-    weight: float = 0.8  # of the target in `diverse`
-    neighbours: int | None = None  # nearest codes LANTERN may borrow from; None: 1000, and 10 for LANTERN++
-    distance: str = "raw"  # between code vectors: raw as in LANTERN, or normalised as in decoding
-    budget: float = 0.1  # LANTERN: most probability a code may borrow
-    cap: float = 2.0  # λ of LANTERN++: most a code's probability may grow, as a factor
-    temperature: float = 1.0
-    top_k: int = 0  # 0: off
-    top_p: float = 1.0  # 1: off
-    cfg_scale: float = 4.0
-    seed: int = 0
-    max_tokens: int | None = None  # None: the whole picture
+    Args:
+        noun: what it is called in a sentence. label: on the page's control. help: what it does, to go behind the noun and a colon.
+        limits: lowest and highest number taken. above: the lowest itself is not.
+        slider: lowest, highest and step on the page, narrower so that it can be aimed.
+        choices: of a choice, or the names of a tree. auto: what None means; empty where a value is needed.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    noun: str
+    label: str = ""
+    help: str = ""
+    limits: tuple[float, float] = (0.0, 0.0)
+    above: bool = False
+    slider: tuple[float, float, float] | None = None
+    choices: tuple[str, ...] = ()
+    auto: str = ""
+    group: Group = "sampling"
+
+    @property
+    def optional(self) -> bool:
+        """Whether None is a value."""
+        return bool(self.auto)
+
+    @property
+    def range(self) -> str:
+        """What may be given, in words."""
+        if self.kind in ("number", "integer"):
+            low, high = self.limits
+            start = f"above {low:g} and up to" if self.above else f"from {low:g} to"
+            return f"a {'whole ' * (self.kind == 'integer')}number {start} {high:.10g}"
+        return {"flag": "true or false", "prompt": f"1 to {MAX_PROMPT} characters"}.get(self.kind, f"one of {', '.join(self.choices)}")
+
+    @property
+    def description(self) -> str:
+        """One line for a command's help and for the endpoint's documentation."""
+        return f"{self.noun}{': ' * bool(self.help)}{self.help}"
+
+
+def _row(kind: Kind, default: Any, noun: str, *names: str, **more: Any) -> Any:
+    """A field of `Settings` with its row; names: label and help."""
+    return field(default=default, metadata={"kind": kind, "noun": noun, **dict(zip(("label", "help"), names, strict=False)), **more})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that determines a run's tokens besides the weights. Defaults are the paper's or the library's."""
+
+    prompt: str = _row("prompt", "", "the prompt", "Prompt", "what to draw", group="request")
+    method: str = _row("method", "coolsd", "the method", "Method", "how drafts are made and verified", group="request")
+    delta: float = _row(
+        "number",
+        2.0,
+        "δ, the total relaxation",
+        "δ relaxation",
+        "the mean of ω where μ is auto",
+        limits=(0.0, 20.0),
+        slider=(0.0, 8.0, 0.05),
+        group="schedule",
+    )
+    nu: float = _row(
+        "number",
+        0.7,
+        "ν, the annealing rate",
+        "ν annealing",
+        "how fast ω falls along the draft",
+        limits=(-3.0, 3.0),
+        slider=(-2.0, 2.0, 0.05),
+        group="schedule",
+    )
+    mu: float | None = _row(
+        "number",
+        None,
+        "μ, the normaliser",
+        "μ",
+        "ω is δ exp(-ν i - μ)",
+        limits=(-10.0, 10.0),
+        slider=(-5.0, 5.0, 0.05),
+        auto="mean-normalised: the mean of ω is δ",
+        group="schedule",
+    )
+    clamp: bool = _row("flag", False, "clamp", "clamp (ω ≥ 1)", "raise every ω below 1 to 1 (ours, not the paper's)", group="schedule")
+    draft_length: int = _row(
+        "integer",
+        5,
+        "the draft length",
+        "L draft length",
+        "tokens drafted a round in a chain",
+        limits=(1, MAX_DRAFT_LENGTH),
+        slider=(1, 10, 1),
+        group="schedule",
+    )
+    tree: str = _row(
+        "tree",
+        "auto",
+        "the draft's tree",
+        "Draft tree; or its nodes, like [[0], [1], [0, 0]]",
+        "a name, or its nodes by their ranks among siblings, like [[0], [1], [0, 0]]; auto is the method's own",
+        choices=TREES,
+        group="rule",
+    )
+    siblings: str = _row(
+        "choice",
+        "salvage",
+        "the siblings",
+        "Siblings relaxed",
+        "where ω relaxes a tree: the first sibling once all are rejected (salvage), or every one",
+        choices=("salvage", "every"),
+        group="rule",
+    )
+    weight: float = _row(
+        "number",
+        0.8,
+        "the target's weight",
+        "Target's weight",
+        "its share in diverse; 1 is lossless",
+        limits=(0.0, 1.0),
+        slider=(0.0, 1.0, 0.05),
+        group="rule",
+    )
+    neighbours: int | None = _row(
+        "integer",
+        None,
+        "the number of neighbours",
+        "Nearest codes (0: the method's own)",
+        "nearest codes that LANTERN may borrow from",
+        limits=(1, 1000),
+        slider=(1, 1000, 1),
+        auto="the method's own, 1000 for LANTERN and 10 for LANTERN++",
+        group="rule",
+    )
+    distance: str = _row(
+        "choice",
+        "raw",
+        "the distance between codes",
+        "Distance between codes",
+        "of code vectors as they are, as in LANTERN, or normalised, as in decoding",
+        choices=("raw", "normalised"),
+        group="rule",
+    )
+    budget: float = _row(
+        "number",
+        0.1,
+        "the probability budget",
+        "Probability budget",
+        "most probability that a code may borrow in LANTERN",
+        limits=(0.0, 1.0),
+        slider=(0.0, 1.0, 0.01),
+        group="rule",
+    )
+    cap: float = _row(
+        "number",
+        2.0,
+        "λ, the cap",
+        "λ cap",
+        "most that a code's probability may grow in LANTERN++, as a factor",
+        limits=(1.001, 100.0),
+        slider=(1.1, 10.0, 0.1),
+        group="rule",
+    )
+    temperature: float = _row(
+        "number", 1.0, "the temperature", "Temperature", "0 takes the likeliest token", limits=(0.0, 5.0), slider=(0.0, 2.0, 0.05)
+    )
+    top_k: int = _row("integer", 0, "top-k", "Top-k (0: off)", "tokens kept; 0 keeps all", limits=(0, 65536), slider=(0, 16384, 1))
+    top_p: float = _row(
+        "number", 1.0, "top-p", "Top-p (1: off)", "probability kept; 1 keeps all", limits=(0.0, 1.0), above=True, slider=(0.05, 1.0, 0.01)
+    )
+    cfg_scale: float = _row(
+        "number",
+        4.0,
+        "the guidance scale",
+        "Guidance scale",
+        "pull towards the prompt; 1 is off and halves the work",
+        limits=(1.0, 20.0),
+        slider=(1.0, 12.0, 0.1),
+    )
+    seed: int = _row(
+        "integer", 0, "the seed", "Seed", "the same seed and settings give the same picture", limits=(0, MAX_SEED), slider=(0, MAX_SEED, 1)
+    )
+    max_tokens: int | None = _row(
+        "integer", None, "the token limit", "", "stop after so many tokens", limits=(1, 65536), auto="the whole picture", group="run"
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-# name: (lowest, highest, what to say it is)
-NUMBERS: dict[str, tuple[float, float, str]] = {
-    "delta": (0.0, 20.0, "δ, the total relaxation"),
-    "nu": (-3.0, 3.0, "ν, the annealing rate"),
-    "mu": (-10.0, 10.0, "μ, the normaliser"),
-    "draft_length": (1, MAX_DRAFT_LENGTH, "the draft length"),
-    "weight": (0.0, 1.0, "the target's weight"),
-    "neighbours": (1, 1000, "the number of neighbours"),
-    "budget": (0.0, 1.0, "the probability budget"),
-    "cap": (1.001, 100.0, "λ, the cap"),
-    "temperature": (0.0, 5.0, "the temperature"),
-    "top_k": (0, 65536, "top-k"),
-    "top_p": (0.0, 1.0, "top-p"),
-    "cfg_scale": (1.0, 20.0, "the guidance scale"),
-    "seed": (0, MAX_SEED, "the seed"),
-    "max_tokens": (1, 65536, "the token limit"),
-}
-INTEGERS = {"draft_length", "neighbours", "top_k", "seed", "max_tokens"}
-OPTIONAL = {"mu", "neighbours", "max_tokens"}
-CHOICES = {"siblings": ("salvage", "every"), "distance": ("raw", "normalised")}
-TREES = ("auto", "dynamic", *NAMED)
+SETTINGS: dict[str, Setting] = {f.name: Setting(f.name, default=f.default, **f.metadata) for f in fields(Settings)}
 
 
-def _number(name: str, value: Any) -> float | int | None:
-    low, high, label = NUMBERS[name]
-    label += "," if "," in label else ""
-    allowed = f"Give {label} as a {'whole ' if name in INTEGERS else ''}number from {low:g} to {high:.10g}."
+def _number(s: Setting, value: Any) -> float | int | None:
+    noun = s.noun + "," * ("," in s.noun)
+    allowed = f"Give {noun} as {s.range}."
     if value is None:
-        if name in OPTIONAL:
+        if s.optional:
             return None
-        first = label[0].upper() if label[0].isascii() else label[0]
-        raise SettingsError(name, f"{first}{label[1:]} is empty. {allowed}")
+        raise SettingsError(s.name, f"{noun[0].upper() if noun[0].isascii() else noun[0]}{noun[1:]} is empty. {allowed}")
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingsError(name, f"{value!r} is not a number. {allowed}")
-    if not low <= value <= high:
-        raise SettingsError(name, f"{value!r} is out of range. {allowed}")
-    if name in INTEGERS:
-        if value != int(value):
-            raise SettingsError(name, f"{value!r} is not a whole number. {allowed}")
-        return int(value)
-    return float(value)
+        raise SettingsError(s.name, f"{_echo(value)} is not a number. {allowed}")
+    if not s.limits[0] <= value <= s.limits[1] or (s.above and value == s.limits[0]):
+        raise SettingsError(s.name, f"{_echo(value)} is out of range. {allowed}")
+    if s.kind == "number":
+        return float(value)
+    if value != int(value):
+        raise SettingsError(s.name, f"{_echo(value)} is not a whole number. {allowed}")
+    return int(value)
 
 
-def _tree(value: Any) -> str:
-    if isinstance(value, str) and value in TREES:
+def _echo(value: Any) -> str:
+    """A refused value as it was given, cut: nobody is sent back what nobody can read."""
+    text = repr(value)
+    return text if len(text) <= ECHO else f"{text[:ECHO]}…"
+
+
+def _flag(s: Setting, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(s.name, f"{_echo(value)} is not a yes or no. Give {s.noun} as {s.range}.")
+    return value
+
+
+def _choice(s: Setting, value: Any) -> str:
+    if not isinstance(value, str) or value not in s.choices:
+        raise SettingsError(s.name, f"{_echo(value)} is not a choice for {s.name}. Choose one of: {', '.join(s.choices)}.")
+    return value
+
+
+def _tree(s: Setting, value: Any) -> str:
+    if isinstance(value, str) and value in s.choices:
         return value
-    allowed = f"Choose one of {', '.join(TREES)}, or list its nodes by their ranks among siblings, for example [[0], [1], [0, 0]]."
+    allowed = f"Choose one of {', '.join(s.choices)}, or list its nodes by their ranks among siblings, for example [[0], [1], [0, 0]]."
     try:
         nodes = json.loads(value) if isinstance(value, str) else [list(node) for node in value]
+        if any(type(rank) is not int for node in nodes for rank in node):
+            raise ValueError
         parents = from_paths(nodes)
     except (TypeError, ValueError, RecursionError):
-        raise SettingsError("tree", f"{str(value)[:60]!r} is not a tree. {allowed}") from None
+        raise SettingsError(s.name, f"{_echo(value)} is not a tree. {allowed}") from None
     if not 1 <= len(parents) <= MAX_NODES or max(depths(parents)) > MAX_DRAFT_LENGTH:
         limits = f"from 1 to {MAX_NODES} nodes and at most {MAX_DRAFT_LENGTH} levels"
-        raise SettingsError("tree", f"The tree has {len(parents)} nodes on {max(depths(parents))} levels. Give {limits}.")
+        raise SettingsError(s.name, f"The tree has {len(parents)} nodes on {max(depths(parents))} levels. Give {limits}.")
     return json.dumps(nodes)
 
 
-def _prompt(value: Any) -> str:
+def _prompt(s: Setting, value: Any) -> str:
     if value is not None and not isinstance(value, str):
-        raise SettingsError("prompt", f"The prompt is of type {type(value).__name__}. Give it as text.")
-    if not value or not value.strip():
-        raise SettingsError("prompt", "The prompt is empty. Type a few words, for example: a pink rose on a dark background.")
+        raise SettingsError(s.name, f"The prompt is of type {type(value).__name__}. Give it as text.")
+    words = " ".join("".join(c if c.isprintable() else " " for c in value or "").split())
+    if not words:
+        raise SettingsError(s.name, "The prompt is empty. Type a few words, for example: a pink rose on a dark background.")
     if len(value) > MAX_PROMPT:
-        raise SettingsError("prompt", f"The prompt has {len(value)} characters. Shorten it to at most {MAX_PROMPT}.")
-    return " ".join(value.split())
+        raise SettingsError(s.name, f"The prompt has {len(value)} characters. Shorten it to at most {MAX_PROMPT}.")
+    return words
+
+
+READERS = {"prompt": _prompt, "number": _number, "integer": _number, "flag": _flag, "choice": _choice, "tree": _tree}
+
+
+def check(name: str, value: Any) -> Any:
+    """One setting's value, as `validate` takes it; not for `method`, whose names only `validate` is told.
+
+    Raises:
+        SettingsError: with a message that says what to do.
+    """
+    return READERS[SETTINGS[name].kind](SETTINGS[name], value)
 
 
 def validate(methods: Collection[str], **values: Any) -> Settings:
@@ -133,28 +313,11 @@ def validate(methods: Collection[str], **values: Any) -> Settings:
     Raises:
         SettingsError: unknown field, wrong type, NaN or infinity, out of range, empty or over-long prompt, unknown method.
     """
-    known = {f.name for f in fields(Settings)}
     for name in values:
-        if name not in known:
-            raise SettingsError(name, f"There is no setting called {name!r}. Known settings: {', '.join(sorted(known))}.")
-    clean: dict[str, Any] = {"prompt": _prompt(values.get("prompt"))}
-    for name in NUMBERS:
-        if name in values:
-            clean[name] = _number(name, values[name])
-    if "clamp" in values:
-        if not isinstance(values["clamp"], bool):
-            raise SettingsError("clamp", f"{values['clamp']!r} is not a yes or no. Give clamp as true or false.")
-        clean["clamp"] = values["clamp"]
-    for name, choices in CHOICES.items():
-        if name in values:
-            if values[name] not in choices:
-                raise SettingsError(name, f"{values[name]!r} is not a choice for {name}. Choose one of: {', '.join(choices)}.")
-            clean[name] = values[name]
-    if "tree" in values:
-        clean["tree"] = _tree(values["tree"])
-    method = values.get("method", Settings.method)
+        if name not in SETTINGS:
+            raise SettingsError(name, f"There is no setting called {_echo(name)}. Known settings: {', '.join(sorted(SETTINGS))}.")
+    method = values.get("method", SETTINGS["method"].default)
+    checked = {name: check(name, values.get(name)) for name in SETTINGS if name == "prompt" or (name in values and name != "method")}
     if not isinstance(method, str) or method not in methods:
-        raise SettingsError("method", f"There is no method called {method!r}. Choose one of: {', '.join(methods)}.")
-    if clean.get("top_p") == 0.0:
-        raise SettingsError("top_p", "Top-p of 0 leaves no token to draw. Give a number above 0, or 1 to turn it off.")
-    return Settings(**clean, method=method)
+        raise SettingsError("method", f"There is no method called {_echo(method)}. Choose one of: {', '.join(methods)}.")
+    return Settings(**checked, method=method)

@@ -1,5 +1,6 @@
 """The public endpoint: one picture by one method, for `gradio_client` and other programs."""
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ import gradio as gr
 
 from ..exports import data_uri, png
 from ..models.prompt_domain import notice
-from ..settings import Settings, SettingsError, validate
+from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
 from .backend import DEFAULT_TARGET, Engine, Full, Loader
 from .compare import PACE, wait_for_turn
 from .lanes import Lane
@@ -20,72 +21,52 @@ from .text import CHANGE, FAILED, FULL
 log = logging.getLogger(__name__)
 
 
-PARAMETERS = {
-    "prompt": "What to draw, 1 to 1000 characters",
-    "method": "ar, eagle1, coolsd, or another method the page offers",
-    "delta": "Total relaxation, 0 to 20",
-    "nu": "Annealing rate of the relaxation, -3 to 3",
-    "mu": "Normaliser of the relaxation, -10 to 10; null makes the mean of the schedule equal delta",
-    "clamp": "Never stricter than lossless",
-    "draft_length": "Tokens drafted a round in a chain, 1 to 16",
-    "tree": "Draft shape: auto, chain, dynamic, mc_sim_7b_63, naive_extend_57, or own nodes as a JSON list",
-    "siblings": "Where a tree is relaxed: salvage or every",
-    "weight": "Target's share in diverse, 0 to 1",
-    "neighbours": "Nearest codes LANTERN may borrow from, 1 to 1000; null takes the method's own",
-    "distance": "Between code vectors: raw or normalised",
-    "budget": "LANTERN's probability budget, 0 to 1",
-    "cap": "The factor of LANTERN++, above 1",
-    "temperature": "0 to 5; 0 takes the likeliest token",
-    "top_k": "Keep this many tokens; 0 keeps all",
-    "top_p": "Keep this much probability, above 0 and up to 1",
-    "cfg_scale": "Guidance towards the prompt, 1 to 20; 1 is off and halves the work",
-    "seed": "0 to 4294967295; the same seed and settings give the same picture",
-    "max_tokens": "Stop after so many tokens; null draws the whole picture",
-}
-
-
 def publish(demo: gr.Blocks, engine: Engine, loader: Loader) -> None:
     """Add /generate to the page being built, every parameter described; its runs take turns with the page's own."""
     gr.api(endpoint(engine, loader), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
-    for block, meaning in zip(published.inputs, PARAMETERS.values(), strict=True):
-        block.label = meaning
+    for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
+        block.label = documentation(setting)
+
+
+TYPES = {"number": float, "integer": int, "flag": bool}
+
+DOCSTRING = """Draw one picture with the embedded pair and say how it went.
+
+Yields {{"tokens": so far, "of": in all}} while it decodes, and at last {{"image": PNG data URI with the settings in its metadata,
+"run": settings, environment, statistics and every round, "notice": what to know when the prompt lies outside what the pair paints}}.
+
+Args:
+{arguments}
+"""
+
+
+def documentation(s: Setting) -> str:
+    """What a parameter means, and what may be given, in one line."""
+    allowed = "" if s.kind == "method" else f"; {s.range}"
+    text = s.description
+    return f"{text[0].upper() if text[0].isascii() else text[0]}{text[1:]}{allowed}{f'; null: {s.auto}' if s.auto else ''}"
+
+
+def signature() -> inspect.Signature:
+    """One parameter a setting, with its type and default; the prompt alone has none."""
+    parameters = []
+    for s in SETTINGS.values():
+        kind = TYPES.get(s.kind, str)
+        default = inspect.Parameter.empty if s.kind == "prompt" else s.default
+        annotation = kind | None if s.optional else kind
+        parameters.append(inspect.Parameter(s.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation))
+    return inspect.Signature(parameters, return_annotation=dict)
 
 
 def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
-    """The function behind /generate, bound to an engine. Its signature and docstring become the endpoint's schema."""
+    """The function behind /generate, bound to an engine. Its signature and docstring, which become its schema, come from SETTINGS."""
 
-    def generate(
-        prompt: str,
-        method: str = "coolsd",
-        delta: float = 2.0,
-        nu: float = 0.7,
-        mu: float | None = None,
-        clamp: bool = False,
-        draft_length: int = 5,
-        tree: str = "auto",
-        siblings: str = "salvage",
-        weight: float = 0.8,
-        neighbours: int | None = None,
-        distance: str = "raw",
-        budget: float = 0.1,
-        cap: float = 2.0,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        cfg_scale: float = Settings.cfg_scale,
-        seed: int = 0,
-        max_tokens: int | None = None,
-    ) -> dict:
-        """Draw one picture with the embedded pair and say how it went.
-
-        Yields {"tokens": so far, "of": in all} while it decodes, and at last {"image": PNG data URI with the settings in its metadata,
-        "run": settings, environment, statistics and every round, "notice": what to know when the prompt lies outside what the pair paints}.
-        """
-        asked = locals()
+    def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         try:
-            settings = validate(engine.methods, **{name: asked[name] for name in PARAMETERS})
-            yield from decode(engine, loader, settings)
+            given = signature().bind(*values, **named)
+            given.apply_defaults()
+            yield from decode(engine, loader, validate(engine.methods, **given.arguments))
         except (SettingsError, Full) as error:
             raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
@@ -93,6 +74,9 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
             message = f"The run failed: {type(error).__name__}: {error}. Try again, or change the settings."
             raise gr.Error(message, title=FAILED, print_exception=False) from None
 
+    generate.__signature__ = signature()
+    generate.__annotations__ = {p.name: p.annotation for p in generate.__signature__.parameters.values()} | {"return": dict}
+    generate.__doc__ = DOCSTRING.format(arguments="\n".join(f"    {s.name}: {documentation(s)}" for s in SETTINGS.values()))
     return generate
 
 

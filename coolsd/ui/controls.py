@@ -7,65 +7,28 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings import CHOICES, MAX_PROMPT, Settings, SettingsError, validate
+from ..settings import SETTINGS, Settings, SettingsError, check, validate
 from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
-LISTENED = (  # to which only some methods listen
-    "delta",
-    "nu",
-    "mu_auto",
-    "mu",
-    "clamp",
-    "draft_length",
-    "tree",
-    "siblings",
-    "weight",
-    "neighbours",
-    "distance",
-    "budget",
-    "cap",
-)
-CONTROLS = (
-    "prompt",
-    "target",
-    "reference",
-    "method",
-    *LISTENED,
-    "temperature",
-    "top_k",
-    "top_p",
-    "cfg_scale",
-    "seed",
-)
-FLAGS = {"mu_auto", "clamp"}
-WORDS = {"tree", *CHOICES}
+
+def _controls_of(*groups: str) -> tuple[str, ...]:
+    """Names of the page's controls for settings of these groups. μ has two: a switch for auto, and the number."""
+    names = (s.name for s in SETTINGS.values() if s.group in groups)
+    return tuple(control for name in names for control in (("mu_auto", "mu") if name == "mu" else (name,)))
+
+
+LISTENED = _controls_of("schedule", "rule")  # to which only some methods listen
+CONTROLS = ("prompt", "target", "reference", "method", *LISTENED, *_controls_of("sampling"))
 OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
 DEFAULTS: dict[str, Any] = {
-    **{name: getattr(Settings(), name) for name in CONTROLS if hasattr(Settings(), name)},
+    **{name: SETTINGS[name].default for name in CONTROLS if name in SETTINGS},
     "prompt": EXAMPLES[0],
     "target": DEFAULT_TARGET,
     "top_k": 500,  # meadow's pictures lose stray codes by it; the library's default keeps all
     "reference": "eagle1",
     "mu_auto": True,
     "mu": 0.0,
-}
-
-# lowest, highest, step: what a slider spans. Narrower than what `validate` takes, so that a slider can be aimed.
-RANGES: dict[str, tuple[float, float, float]] = {
-    "delta": (0.0, 8.0, 0.05),
-    "nu": (-2.0, 2.0, 0.05),
-    "mu": (-5.0, 5.0, 0.05),
-    "draft_length": (1, 10, 1),
-    "weight": (0.0, 1.0, 0.05),
-    "neighbours": (1, 1000, 1),
-    "budget": (0.0, 1.0, 0.01),
-    "cap": (1.1, 10.0, 0.1),
-    "temperature": (0.0, 2.0, 0.05),
-    "top_k": (0, 16384, 1),
-    "top_p": (0.05, 1.0, 0.01),
-    "cfg_scale": (1.0, 12.0, 0.1),
-    "seed": (0, 2**32 - 1, 1),
 }
 
 
@@ -137,9 +100,10 @@ def from_query(
 
 def span(name: str, value: Any) -> dict[str, float]:
     """The limits of a slider that has to show a value from outside of its usual range; empty for any other."""
-    low, high, _ = RANGES.get(name, (0, 0, 0))
-    if name not in RANGES or value is None or low <= value <= high:
+    slider = SETTINGS[name].slider if name in SETTINGS else None
+    if slider is None or value is None or slider[0] <= value <= slider[1]:
         return {}
+    low, high, _ = slider
     return {"minimum": min(low, value), "maximum": max(high, value)}
 
 
@@ -153,26 +117,26 @@ def _target(text: str, offers: Mapping[str, Any]) -> str:
 
 
 def _parse(name: str, text: str, methods: Collection[str]) -> Any:
-    if name == "prompt":
-        if not text.strip() or len(text) > MAX_PROMPT:
-            raise ValueError(f"prompt must have 1 to {MAX_PROMPT} characters")
-        return text
-    if name in FLAGS:
+    """A control's value from a link.
+
+    Raises:
+        ValueError: in words that go into a list.
+    """
+    kind = SETTINGS[name].kind if name in SETTINGS else {"mu_auto": "flag", "reference": "method"}[name]
+    if kind == "flag":
         if text not in ("true", "false"):
             raise ValueError(f"{name}={text[:40]} must be true or false")
         return text == "true"
-    if name in ("reference", "method"):
+    if kind == "method":
         if text not in methods:
             raise ValueError(f"{name}={text[:40]} must be one of {', '.join(methods)}")
         return text
     if name == "neighbours" and text in OWN:
         return None
-    if name in WORDS:
-        return getattr(validate([Settings.method], prompt="-", **{name: text}), name)
     try:
-        return getattr(validate([Settings.method], prompt="-", **{name: _number(text)}), name)
+        return check(name, _number(text) if kind in ("number", "integer") else text)
     except SettingsError as error:
-        raise ValueError(f"{name}={text[:40]}: {error}") from None
+        raise ValueError(str(error) if kind == "prompt" else f"{name}={text[:40]}: {error}") from None
 
 
 def _number(text: str) -> float | str:

@@ -6,7 +6,7 @@ The measured part is made here; the browser adds ω, which follows the sliders, 
 from collections.abc import Mapping
 from typing import Any
 
-from ..methods import METHODS, omega, shape
+from ..methods import METHODS, shape
 from ..settings import TREES, Settings
 from ..trace import Stats
 from ..trees import chain, depth
@@ -21,11 +21,10 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
 
     A chain is as deep as the draft length says, and a tree given by its nodes as its longest node.
     """
-    forms = {}
-    for name, method in methods.items():
-        drafts = len(omega(Settings(method=name)))
-        kind = "none" if not drafts else "annealed" if "nu" in method.uses else "uniform" if "delta" in method.uses else "lossless"
-        forms[name] = {"title": method.title, "omega": kind, "tree": method.tree, "chooses": "tree" in method.uses}
+    forms = {
+        name: {"title": method.title, "omega": method.form or "none", "tree": method.tree, "chooses": "tree" in method.uses}
+        for name, method in methods.items()
+    }
     drawn = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}
     trees = {tree: {"depth": depth(form), "chain": form == chain(depth(form))} for tree, form in drawn.items()}
     return {"methods": forms, "trees": trees}

@@ -10,17 +10,18 @@ import plotly
 
 from .. import exports
 from ..models.catalog import Offer
-from ..settings import CHOICES, TREES, SettingsError
+from ..settings import SETTINGS, Setting, SettingsError
 from . import api, claims_tab, figures, lanes, templates
 from .backend import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
 from .compare import View, compare, describe, snapshot
-from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read, span
+from .controls import CONTROLS, DEFAULTS, LISTENED, Ask, from_query, listening, read, span
 from .laboratory import tab
 from .text import CHANGE, EXAMPLES, RUNNING, about, offered
 
 EVENTS = 100  # that may wait for a thread
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
+BY_HAND = 100_000  # a whole number of a wider range is typed, not slid to
 SUITED = ("reference", "method", "top_k", "cfg_scale")  # what follows the target
 NAMES = str(list(CONTROLS))
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
@@ -141,15 +142,17 @@ class Page:
         self.draw_more()
 
     def draw_schedule(self) -> None:
-        """The knobs of ω."""
+        """The knobs of ω: numbers above, switches with μ below."""
+        schedule = [s for s in SETTINGS.values() if s.group == "schedule"]
         with gr.Row(elem_id="schedule"):
-            self.number("delta", "δ relaxation")
-            self.number("nu", "ν annealing")
-            self.number("draft_length", "L draft length")
+            for setting in schedule:
+                if setting.kind != "flag" and not setting.optional:
+                    self.draw_setting(setting)
         with gr.Row(elem_id="schedule2"):
             self.controls["mu_auto"] = gr.Checkbox(True, label="μ auto (mean ω = δ)", min_width=100)
-            self.number("mu", "μ")
-            self.controls["clamp"] = gr.Checkbox(False, label="clamp (ω ≥ 1)", min_width=100)
+            for setting in schedule:
+                if setting.kind == "flag" or setting.optional:
+                    self.draw_setting(setting)
 
     def draw_more(self) -> None:
         """What most people leave alone."""
@@ -159,38 +162,33 @@ class Page:
                 self.controls["reference"] = gr.Dropdown(choices, value=DEFAULTS["reference"], label="Reference lane (left)")
                 self.controls["method"] = gr.Dropdown(choices, value=DEFAULTS["method"], label="Relaxed lane (right)")
             with gr.Row():
-                tree = "Draft tree; or its nodes, like [[0], [1], [0, 0]]"
-                self.controls["tree"] = gr.Dropdown(list(TREES), value=DEFAULTS["tree"], label=tree, allow_custom_value=True, min_width=220)
-                self.choice("siblings", "Siblings relaxed")
-                self.number("weight", "Target's weight")
-            with gr.Row():
-                auto = {"label": "Nearest codes (0: the method's own)", "precision": 0, "minimum": 0, "maximum": RANGES["neighbours"][1]}
-                self.controls["neighbours"] = gr.Number(DEFAULTS["neighbours"], min_width=160, **auto)
-                self.choice("distance", "Distance between codes")
-                self.number("budget", "Probability budget")
-                self.number("cap", "λ cap")
+                for setting in SETTINGS.values():
+                    if setting.group == "rule":
+                        self.draw_setting(setting)
         with gr.Accordion("Sampling and seed", open=False):
             with gr.Row():
-                self.number("temperature", "Temperature")
-                self.number("top_k", "Top-k (0: off)")
-                self.number("top_p", "Top-p (1: off)")
-                self.number("cfg_scale", "Guidance scale")
-            with gr.Row():
-                low, high, _ = RANGES["seed"]
-                self.controls["seed"] = gr.Number(DEFAULTS["seed"], label="Seed", precision=0, minimum=low, maximum=high)
-                dice = gr.Button("Roll the dice for a seed", size="sm", scale=0, min_width=180)
-                dice.click(None, outputs=self.controls["seed"], js="() => Math.floor(Math.random() * 2 ** 32)", **PRIVATE)
+                for setting in SETTINGS.values():
+                    if setting.group == "sampling":
+                        self.draw_setting(setting)
+            dice = gr.Button("Roll the dice for a seed", size="sm", scale=0, min_width=180)
+            dice.click(None, outputs=self.controls["seed"], js="() => Math.floor(Math.random() * 2 ** 32)", **PRIVATE)
 
-    def number(self, name: str, label: str) -> None:
-        """A slider over a setting's range."""
-        low, high, step = RANGES[name]
-        more = {"visible": name in self.heard or name not in LISTENED}
-        self.controls[name] = gr.Slider(low, high, DEFAULTS[name], step=step, label=label, min_width=90, buttons=[], **more)
-
-    def choice(self, name: str, label: str) -> None:
-        """One of the few values of a setting."""
-        more = {"visible": name in self.heard}
-        self.controls[name] = gr.Radio(list(CHOICES[name]), value=DEFAULTS[name], label=label, min_width=200, **more)
+    def draw_setting(self, s: Setting) -> None:
+        """The control of a row of the table; hidden while neither lane listens to it."""
+        more = {"value": DEFAULTS[s.name], "label": s.label, "visible": s.name in self.heard or s.name not in LISTENED}
+        if s.kind == "flag":
+            control = gr.Checkbox(min_width=100, **more)
+        elif s.kind == "choice":
+            control = gr.Radio(list(s.choices), min_width=200, **more)
+        elif s.kind == "tree":
+            control = gr.Dropdown(list(s.choices), allow_custom_value=True, min_width=220, **more)
+        elif (s.kind == "integer" and s.slider[1] > BY_HAND) or s.name == "neighbours":
+            lowest = 0 if s.optional else s.slider[0]
+            control = gr.Number(precision=0, minimum=lowest, maximum=s.slider[1], min_width=160, **more)
+        else:
+            low, high, step = s.slider
+            control = gr.Slider(low, high, step=step, min_width=90, buttons=[], **more)
+        self.controls[s.name] = control
 
     def bound(self, template: str, value: Any, **more: Any) -> gr.HTML:
         """A fixed template that the browser fills from `value`."""

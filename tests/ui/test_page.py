@@ -16,10 +16,10 @@ from tiny import tiny_pair
 
 import coolsd
 from coolsd import exports
-from coolsd.settings import NUMBERS, Settings, SettingsError
+from coolsd.settings import SETTINGS, Settings, SettingsError
 from coolsd.trace import Run
 from coolsd.ui import controls
-from coolsd.ui.api import PARAMETERS, endpoint
+from coolsd.ui.api import documentation, endpoint
 from coolsd.ui.backend import QUEUE, Loader
 from coolsd.ui.compare import View
 from coolsd.ui.laboratory import tab
@@ -92,8 +92,11 @@ def test_link_sets_what_it_can_and_says_what_it_cannot():
     assert not any(n.endswith(".") for n in controls.from_query({"tree": "oak", "siblings": "no"}, METHODS)[1])
 
 
+SLIDERS = {name: setting.slider for name, setting in SETTINGS.items() if setting.slider}
+
+
 def test_slider_ranges_lie_within_what_is_accepted():
-    for name, (low, high, _) in controls.RANGES.items():
+    for name, (low, high, _) in SLIDERS.items():
         for value in (low, high):
             change = {name: value} if name != "mu" else {"mu": value, "mu_auto": False}
             assert getattr(asked(**change).relaxed, name) == value
@@ -101,25 +104,24 @@ def test_slider_ranges_lie_within_what_is_accepted():
 
 
 def test_a_link_may_ask_for_all_that_the_command_line_takes():
-    for name, limits in {n: lims[:2] for n, lims in NUMBERS.items() if n in controls.RANGES}.items():
+    for name, limits in {name: SETTINGS[name].limits for name in SLIDERS}.items():
         for value in limits if name != "top_p" else limits[1:]:
             assert controls.from_query({name: f"{value:.10g}"}, METHODS) == ({name: value}, []), name
-            low, high, _ = controls.RANGES[name]
+            low, high, _ = SLIDERS[name]
             update = shows(name, value)
             assert update.get("minimum", low) <= update["value"] <= update.get("maximum", high)
         refused = controls.from_query({name: f"{limits[1] + 1:.10g}"}, METHODS)
         assert refused[0] == {}
         assert f"from {limits[0]:g} to {limits[1]:.10g}" in refused[1][0]
-    assert "leaves no token" in controls.from_query({"top_p": "0"}, METHODS)[1][0]
+    assert "above 0 and up to 1" in controls.from_query({"top_p": "0"}, METHODS)[1][0]
     assert shows("delta", 15.0) == gr.update(value=15.0, minimum=0.0, maximum=15.0)
     assert shows("delta", 3.0) == gr.update(value=3.0)
     assert shows("neighbours", None) == gr.update(value=None)
 
 
 def test_the_endpoints_words_give_the_limits_that_hold():
-    for name in ("delta", "nu", "mu", "draft_length", "weight", "neighbours", "budget", "cfg_scale", "temperature", "seed"):
-        low, high, _ = NUMBERS[name]
-        assert f"{low:g} to {high:.10g}" in PARAMETERS[name]
+    assert documentation(SETTINGS["nu"]) == "ν, the annealing rate: how fast ω falls along the draft; a number from -3 to 3"
+    assert documentation(SETTINGS["max_tokens"]).endswith("a whole number from 1 to 65536; null: the whole picture")
 
 
 TREES_OF_PEOPLE = [
@@ -190,7 +192,7 @@ def test_only_generate_is_public(api):
     assert set(parameters) == set(Settings().to_dict())
     assert parameters["delta"]["parameter_default"] == 2.0
     assert all(p["type"] for p in parameters.values())
-    assert {name: p["label"] for name, p in parameters.items()} == PARAMETERS
+    assert {name: p["label"] for name, p in parameters.items()} == {name: documentation(setting) for name, setting in SETTINGS.items()}
 
 
 def test_generate_returns_the_run_of_the_library(api):
