@@ -9,7 +9,7 @@ from dataclasses import make_dataclass, field
 from coolsd import settings
 
 row = settings.Setting(
-    "sharpness", "number", 0.5, "the sharpness", "Sharpness", "how crisp it is", (0.0, 4.0), (0.0, 2.0, 0.1), group="schedule"
+    "sharpness", "number", 0.5, "the sharpness", "Sharpness", "how crisp it is", (0.0, 4.0), slider=(0.0, 2.0, 0.1), group="schedule"
 )
 settings.SETTINGS["sharpness"] = row
 settings.Settings = make_dataclass("Settings", [("sharpness", float, field(default=0.5))], bases=(settings.Settings,), frozen=True)
