@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from . import load
+from .models.catalog import sampling_defaults
 from .settings import SETTINGS
 
 
@@ -62,8 +63,8 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings given on the command line."""
-    return {name: getattr(args, name) for name in SETTINGS if hasattr(args, name)}
+    """The settings given on the command line, over those of the target's own."""
+    return sampling_defaults(args.target) | {name: getattr(args, name) for name in SETTINGS if hasattr(args, name)}
 
 
 def chosen_pair(args: argparse.Namespace) -> Any:

@@ -7,9 +7,11 @@ import numpy as np
 
 from ..data.captions import COLOURS, PLACES
 from ..data.pictures import Row
+from ..models.catalog import sampling_defaults
+from ..settings import SETTINGS
 from .photos import chosen
 
-DEFAULTS = {"cfg_scale": 4.0, "top_k": 500, "temperature": 1.0}
+DEFAULTS = {**sampling_defaults("meadow"), "temperature": SETTINGS["temperature"].default}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class Entry:
 
     Args:
         build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two rows of cache), by part.
-        settings: what the authors sampled with. note: what a person should know before choosing it.
+        settings: what its authors sampled with: what page, command line, training and evaluation start from.
+        note: what a person should know before choosing it.
     """
 
     title: str
@@ -77,7 +78,12 @@ def _xl(stage: int, size: int, drafter: str) -> Entry:
 
 
 CATALOG: dict[str, Entry] = {
-    "meadow": Entry("meadow, 128 px", _loader("llamagen", "load_meadow"), note="Flowers and landscapes; comes with the project."),
+    "meadow": Entry(
+        "meadow, 128 px",
+        _loader("llamagen", "load_meadow"),
+        settings={"cfg_scale": 4.0, "top_k": 500},  # its pictures lose stray codes by top-k
+        note="Flowers and landscapes; comes with the project.",
+    ),
     "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
     "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
     "lumina-768": Entry(
@@ -92,6 +98,11 @@ CATALOG: dict[str, Entry] = {
         "No drafter for it is public; one of your own is named with `--files drafter=PATH` on the command line.",
     ),
 }
+
+
+def sampling_defaults(name: str | Path) -> dict[str, float]:
+    """The settings of a target's own; a folder in meadow's layout has meadow's."""
+    return dict(CATALOG.get(str(name), CATALOG["meadow"]).settings)
 
 
 def check_parts(name: str, given: Collection[str]) -> None:

@@ -120,7 +120,7 @@ def drafter(args: argparse.Namespace) -> None:
     """Train a drafter for the target of a pair, write it as LANTERN does, and say what it gained."""
     import torch
 
-    from ..models.catalog import CATALOG
+    from ..models.catalog import CATALOG, sampling_defaults
     from ..models.loading import load
     from .drafter import DrafterRecipe, Examples, train_drafter
     from .export import export_drafter
@@ -131,8 +131,8 @@ def drafter(args: argparse.Namespace) -> None:
     named = args.target in CATALOG
     if named and not args.out:
         raise ValueError(f"Where is the drafter of {args.target} to be written? Give --out FOLDER.")
-    authors = CATALOG[args.target].settings if named else {}
-    recipe = _recipe(DrafterRecipe(scale=authors.get("cfg_scale", 4.0), top_k=int(authors.get("top_k", 500))), args)
+    usual = sampling_defaults(args.target)
+    recipe = _recipe(DrafterRecipe(scale=usual["cfg_scale"], top_k=usual["top_k"]), args)
     lines = args.prompts.read_text(encoding="utf-8").splitlines() if args.prompts else []
     prompts, held_out = split_prompts([line.strip() for line in lines if line.strip()], args.csv, recipe.seed)
     if not (args.tokens and args.csv) and not (args.own and prompts):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..models.catalog import sampling_defaults
 from ..settings import SETTINGS, Settings, SettingsError, check, validate
 from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
@@ -25,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
     **{name: SETTINGS[name].default for name in CONTROLS if name in SETTINGS},
     "prompt": EXAMPLES[0],
     "target": DEFAULT_TARGET,
-    "top_k": 500,  # meadow's pictures lose stray codes by it; the library's default keeps all
+    **sampling_defaults(DEFAULT_TARGET),
     "reference": "eagle1",
     "mu_auto": True,
     "mu": 0.0,
