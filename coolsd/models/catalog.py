@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .checkpoints import LoadError
-from .hub import Part, local, missing_line
+from .hub import HubFiles, local, missing_line
 from .llamagen.network import LlamaGenConfig
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `l
 
 
 @dataclass(frozen=True)
-class Entry:
+class TargetSpec:
     """A target by name.
 
     Args:
@@ -35,7 +35,7 @@ class Entry:
 
     title: str
     build: Callable[..., "LoadedPair"]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[HubFiles, ...] = ()
     memory: dict[str, float] = field(default_factory=dict)
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
@@ -51,8 +51,8 @@ class Entry:
 
 
 META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
-XL_VQ = Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
-T5 = Part("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
+XL_VQ = HubFiles("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
+T5 = HubFiles("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
 
 
 def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPair"]:
@@ -64,21 +64,21 @@ def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPai
     return build
 
 
-def _xl(stage: int, size: int, drafter: str) -> Entry:
+def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
     config = LlamaGenConfig(grid=size // 16)
     parts = (
-        Part("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
-        Part("drafter", drafter, ("config.json", "*model.*"), 0.18, optional=True),
+        HubFiles("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
+        HubFiles("drafter", drafter, ("config.json", "*model.*"), 0.18, optional=True),
         XL_VQ,
         T5,
     )
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
-    return Entry(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
+    return TargetSpec(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
 
 
-CATALOG: dict[str, Entry] = {
-    "meadow": Entry(
+CATALOG: dict[str, TargetSpec] = {
+    "meadow": TargetSpec(
         "meadow, 128 px",
         _loader("llamagen", "load_meadow"),
         settings={"cfg_scale": 4.0, "top_k": 500},  # its pictures lose stray codes by top-k
@@ -86,12 +86,14 @@ CATALOG: dict[str, Entry] = {
     ),
     "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
     "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
-    "lumina-768": Entry(
+    "lumina-768": TargetSpec(
         "Lumina-mGPT 7B, 768 px",
         _loader("lumina", "load_lumina"),
         (
-            Part("target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE),
-            Part("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
+            HubFiles(
+                "target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE
+            ),
+            HubFiles("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
         ),
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
@@ -141,7 +143,7 @@ def available(name: str, **paths: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Offer:
+class TargetStatus:
     """A target by name.
 
     Args:
@@ -182,7 +184,7 @@ def read_files(entries: Iterable[str]) -> dict[str, dict[str, str]]:
     return files
 
 
-def offers(files: Files | None = None) -> dict[str, Offer]:
+def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
     """All targets of the catalog, looked up anew; downloads nothing, loads nothing.
 
     Args:
@@ -193,7 +195,7 @@ def offers(files: Files | None = None) -> dict[str, Offer]:
         paths = (files or {}).get(name, {})
         needs = entry.needs(paths.get("drafter"))
         plan = f"GPU memory in GB: {', '.join(f'{what} {size:g}' for what, size in needs.items())}; {sum(needs.values()):.1f} in all."
-        found[name] = Offer(
+        found[name] = TargetStatus(
             name,
             entry.title,
             entry.note,

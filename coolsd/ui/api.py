@@ -13,7 +13,7 @@ import gradio as gr
 from ..exports import data_uri, png
 from ..models.prompt_domain import notice
 from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
-from .backend import DEFAULT_TARGET, Engine, Full, Loader
+from .backend import DEFAULT_TARGET, Backend, Full, Loader
 from .compare import PACE, wait_for_turn
 from .lanes import Lane
 from .text import CHANGE, FAILED, FULL
@@ -21,9 +21,9 @@ from .text import CHANGE, FAILED, FULL
 log = logging.getLogger(__name__)
 
 
-def publish(demo: gr.Blocks, engine: Engine, loader: Loader) -> None:
+def publish(demo: gr.Blocks, backend: Backend, loader: Loader) -> None:
     """Add /generate to the page being built, every parameter described; its runs take turns with the page's own."""
-    gr.api(endpoint(engine, loader), api_name="generate", concurrency_limit=None)
+    gr.api(endpoint(backend, loader), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
         block.label = documentation(setting)
@@ -59,14 +59,14 @@ def signature() -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=dict)
 
 
-def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
+def endpoint(backend: Backend, loader: Loader) -> Callable[..., Any]:
     """The function behind /generate, bound to an engine. Its signature and docstring, which become its schema, come from SETTINGS."""
 
     def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         try:
             given = signature().bind(*values, **named)
             given.apply_defaults()
-            yield from decode(engine, loader, validate(engine.methods, **given.arguments))
+            yield from decode(backend, loader, validate(backend.methods, **given.arguments))
         except (SettingsError, Full) as error:
             raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
@@ -80,9 +80,9 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
     return generate
 
 
-def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
+def decode(backend: Backend, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
-    with engine.turns.place() as ahead:
+    with backend.run_queue.place() as ahead:
         for _ in wait_for_turn(ahead, Event()):
             yield {"tokens": 0, "of": 0}
         loading = loader.start(DEFAULT_TARGET)
@@ -93,7 +93,7 @@ def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[
         pair = loading.pair
         lane = Lane(settings, tuple(pair.grid))
         shown = perf_counter()
-        with closing(engine.stream(pair, **settings.to_dict())) as rounds:
+        with closing(backend.stream(pair, **settings.to_dict())) as rounds:
             for event in rounds:
                 lane.rounds.append(event)
                 if perf_counter() - shown >= PACE:
