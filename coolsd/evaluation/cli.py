@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..models.checkpoints import ASSETS
-from .photos import read_photos
 from .study import Study
 
 DRAFT_LENGTH = 5
@@ -51,7 +50,8 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
     """What all commands work with. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
-    from ..data.features import efficientnet
+    from ..data.features import JUDGE, LOSS, efficientnet
+    from .photos import Networks, read_photos
 
     if (args.images is None) != (args.csv is None):
         raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
@@ -59,7 +59,7 @@ def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
         raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
     args.out = args.out or (args.folder / "quick" if args.quick else out)
     target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
-    photos = (args.images, read_photos(args.csv), efficientnet()) if args.images else ()
+    photos = (args.images, read_photos(args.csv), Networks(efficientnet(LOSS), efficientnet(JUDGE))) if args.images else ()
     return Study(args.folder, *photos, target=target, workers=args.workers)
 
 
@@ -80,6 +80,17 @@ def meadow(args: argparse.Namespace) -> None:
     for name, picture in sheets.items():
         save_sheet(picture, args.out / f"{name}.jpg")
     print(meadow_section(report))
+
+
+def decoders(args: argparse.Namespace) -> None:
+    """Decoders of the same codes side by side."""
+    from ..models.vq import load_vq
+    from .quality.cards import decoders_table
+    from .quality.pair import QUICK, compare_decoders
+
+    study = _study(args)
+    tokenizers = {str(folder): load_vq(folder, args.grid) for folder in args.vq}
+    print(decoders_table(compare_decoders(study, tokenizers, QUICK.photos if args.quick else None)))
 
 
 def quality(args: argparse.Namespace) -> None:
@@ -136,6 +147,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     whats = parser.add_subparsers(dest="what", required=True)
     for run, words in (
         (meadow, "tokenizer, target, and whether pictures show what was asked for"),
+        (decoders, "picture tokenizers side by side: PSNR and KID of reconstructions"),
         (quality, "what each method costs in quality: KID, log-probability"),
         (sweep, "choose guidance, top-k, temperature and draft length by measuring"),
         (claims, "what the paper claims, judged on this pair (photos add KID)"),
@@ -152,6 +164,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--workers", type=int, help=f"processes that decode (default one a core, here {os.cpu_count()})")
         command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
         command.set_defaults(run=run)
+        if run is decoders:
+            command.add_argument("--vq", type=Path, nargs="+", required=True, help="folders of JanusVQVAEs")
+            command.add_argument("--grid", type=int, default=16, help="tokens a side (default 16)")
+            continue
         if run in (meadow, claims):
             command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {4 if run is meadow else 2})")
         else:

@@ -15,21 +15,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.features import BATCH, Extract
+from ..data.features import BATCH, Extract, eight_bit
 from ..data.metrics import psnr
 from ..data.pictures import Row, read_pictures, read_rows, square
 from ..data.store import progress
 from ..models.vq import ImageTokenizer
+from .specks import isolation
 
 PART = 256  # photos a file
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB."""
+    """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB.
+
+    judged: features (M, D') by the network that no loss sees. isolation: of their patches, see `specks`.
+    """
 
     numbers: Tensor
     features: Tensor
+    judged: Tensor
+    isolation: Tensor
     codes: Tensor
     psnr: Tensor
 
@@ -55,31 +61,44 @@ def chosen(photos: Sequence[Row], split: str, a_label: int | None = None, limit:
     return found[:limit]
 
 
-def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer | None, side: int) -> str:
-    digest = hashlib.sha256("\n".join([str(images.resolve()), str(side), *names]).encode())
-    for tensor in tokenizer.vqvae.state_dict().values() if tokenizer else ():
+@dataclass(frozen=True)
+class Networks:
+    """What is asked about a picture: `extract` also names it, `judge` is in no loss."""
+
+    extract: Extract
+    judge: Extract
+
+
+def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
+    layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(Measured.__dataclass_fields__)}"
+    digest = hashlib.sha256("\n".join([str(images.resolve()), layout, *names]).encode())
+    for tensor in tokenizer.vqvae.state_dict().values() if reconstruct else ():
         digest.update(tensor.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer | None, side: int, extract: Extract) -> dict[str, np.ndarray]:
+def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, networks: Networks, reconstruct: bool) -> dict[str, np.ndarray]:
     """Arrays of Measured for these photos, numbered from 0."""
-    out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "codes": [], "psnr": []}
+    patch, side = tokenizer.patch, tokenizer.grid * tokenizer.patch
+    out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "judged": [], "isolation": [], "codes": [], "psnr": []}
     pictures = read_pictures(images, photos, Counter())
     while batch := list(itertools.islice(pictures, BATCH)):
         pixels = torch.from_numpy(np.stack([square(picture, side) for _, picture in batch])).permute(0, 3, 1, 2)
-        if tokenizer:
+        if reconstruct:
             codes = tokenizer.encode(pixels.to(tokenizer.codebook.device))
             pixels, original = tokenizer.decode(codes).cpu(), pixels
             out["codes"].append(codes.cpu().numpy())
             out["psnr"].append(psnr(pixels, original).numpy())
         out["numbers"].append(np.array([number for number, _ in batch]))
-        out["features"].append(extract(pixels).numpy())
+        shown = eight_bit(pixels)
+        out["features"].append(networks.extract(shown).numpy())
+        out["judged"].append(networks.judge(shown).numpy())
+        out["isolation"].append(isolation(shown, patch).numpy())
     return {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in out.items()}
 
 
 def measure(
-    images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, extract: Extract, folder: Path, reconstruct: bool = True
+    images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, networks: Networks, folder: Path, reconstruct: bool = True
 ) -> Measured:
     """Measure photos, or their reconstructions by the tokenizer; parts that are on disk are read. Unreadable pictures are left out.
 
@@ -87,14 +106,12 @@ def measure(
         ValueError: no picture can be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    side = tokenizer.grid * tokenizer.patch
-    used = tokenizer if reconstruct else None
     parts, began = [], perf_counter()
     for done, start in enumerate(range(0, len(photos), PART), 1):
         these = photos[start : start + PART]
-        path = folder / f"photos_{_digest(images, [p.file for p in these], used, side)}.npz"
+        path = folder / f"photos_{_digest(images, [p.file for p in these], tokenizer, reconstruct)}.npz"
         if not path.exists():
-            arrays = _part(images, these, used, side, extract)
+            arrays = _part(images, these, tokenizer, networks, reconstruct)
             with (part := path.with_suffix(".part")).open("wb") as handle:
                 np.savez(handle, **arrays)
             part.rename(path)

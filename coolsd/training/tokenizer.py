@@ -18,13 +18,16 @@ from transformers import JanusVQVAE, JanusVQVAEConfig
 from ..data.metrics import perplexity, psnr
 from ..data.pictures import Row, read_pictures, square
 from ..models.vq import ImageTokenizer
+from .adversary import PatchDiscriminator, adversarial_losses
 from .crops import Crops, batches
 from .group_norm import quicken
 from .loop import Place, fit, restore
+from .muon import Rated
 
 Perceptual = Callable[[Tensor, Tensor], Tensor]  # pictures and originals (B, 3, S, S) to a distance
 COMMITMENT = 0.25  # weight of the encoder's pull towards its codes (VQ-VAE's β)
 POOL = 8  # pixels; colours of such blocks are compared too, since a codebook learns them late
+ADVERSARIAL_BETAS = (0.5, 0.95)  # of AdamW for both sides: a long memory of gradients lets two opponents circle
 FLAT = 1e-6  # keeps the logarithm's slope finite where a picture is met exactly
 VALID = 128  # pictures of the fixed validation subset
 
@@ -45,6 +48,9 @@ class TokenizerRecipe:
     log_error: float = 0.0  # mean log10 of a picture's squared error: the PSNR that is reported, in -10 dB
     pooled: float = 1.0
     perceptual: float = 0.0
+    adversarial: float = 0.0  # of a patch discriminator's opinion, once it is ramped in
+    ramp: int = 200  # steps over which that weight rises from 0, while the discriminator learns
+    discriminator_rate: float = 2e-4
     seed: int = 0
     every: int = 250  # steps between checkpoints and validations
 
@@ -87,12 +93,13 @@ class TokenizerTrainee(nn.Module):
     """A tokenizer in training, the running average of its weights, and for how many batches each code was not used.
 
     Args:
-        decoder_only: encoder and codebook stay as they are.
+        decoder_only: encoder and codebook stay as they are. adversarial: a patch discriminator is trained beside it.
     """
 
-    def __init__(self, vqvae: JanusVQVAE, average: float, decoder_only: bool):
+    def __init__(self, vqvae: JanusVQVAE, average: float, decoder_only: bool, adversarial: bool = False):
         super().__init__()
         self.vqvae, self.decoder_only = vqvae.to(memory_format=torch.channels_last), decoder_only
+        self.discriminator = PatchDiscriminator() if adversarial else None
         vqvae.requires_grad_(not decoder_only)
         vqvae.decoder.requires_grad_(True)
         vqvae.post_quant_conv.requires_grad_(True)
@@ -146,6 +153,23 @@ def reconstruction_loss(pictures: Tensor, pixels: Tensor, recipe: TokenizerRecip
     return loss
 
 
+def adversarial_weight(recipe: TokenizerRecipe, step: int) -> float:
+    """Weight of the discriminator's opinion at a step (from 0)."""
+    return recipe.adversarial * min(1.0, step / max(1, recipe.ramp))
+
+
+def tokenizer_optimizers(trainee: TokenizerTrainee, recipe: TokenizerRecipe) -> list[Rated]:
+    """AdamW for the tokenizer's trained part and, with another rate, for the discriminator where there is one."""
+    learned = [p for p in trainee.vqvae.parameters() if p.requires_grad]
+    if trainee.discriminator is None:
+        return [(torch.optim.AdamW(learned, weight_decay=recipe.weight_decay), recipe.rate)]
+    options = {"betas": ADVERSARIAL_BETAS, "weight_decay": recipe.weight_decay}
+    return [
+        (torch.optim.AdamW(learned, **options), recipe.rate),
+        (torch.optim.AdamW(trainee.discriminator.parameters(), **options), recipe.discriminator_rate),
+    ]
+
+
 def validation_pictures(images: Path, rows: list[Row], side: int) -> Tensor:
     """The plain centre crops (N, 3, side, side) of the same VALID pictures of the valid split each time; N = 0 where there are none."""
     valid = [row for row in rows if row.split == "valid"]
@@ -193,11 +217,9 @@ def train_tokenizer(
         The tokenizer with averaged weights, and the counts of skipped pictures.
     """
     torch.set_flush_denormal(True)
-    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only).to(place.device)
+    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(place.device)
     fixed = ImageTokenizer(trainee.average.module, grid)
-    optims = [
-        (torch.optim.AdamW([p for p in trainee.vqvae.parameters() if p.requires_grad], weight_decay=recipe.weight_decay), recipe.rate)
-    ]
+    optims = tokenizer_optimizers(trainee, recipe)
     start = restore(checkpoint, "tokenizer", trainee, optims)
     if place.device.type == "cpu":
         quicken(trainee.vqvae)
@@ -218,7 +240,11 @@ def train_tokenizer(
             if decoder_only and not codes.numel():
                 codes = fixed.encode(pixels)
             pictures, codebook = trainee(pixels, codes)
-            return reconstruction_loss(pictures, pixels, recipe, perceptual) + codebook
+            loss = reconstruction_loss(pictures, pixels, recipe, perceptual) + codebook
+            if trainee.discriminator is None:
+                return loss
+            deceive, discriminate = adversarial_losses(trainee.discriminator, pictures, pixels)
+            return loss + adversarial_weight(recipe, step) * deceive + discriminate
 
     def note() -> str:
         return judge(fixed, valid, encoded(fixed, valid) if codes_before is None else codes_before)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny import CONFIG, tiny_pair, write_tiny
+from tiny import CONFIG, tiny_pair, vqvae, write_tiny
 
 import coolsd.__main__ as cli
 from coolsd.data import features, metrics, store
 from coolsd.data.pictures import square
-from coolsd.evaluation import photos, samples
+from coolsd.evaluation import photos, samples, specks
 from coolsd.evaluation.prompts import DEFAULTS, FIXED, Asked
 from coolsd.evaluation.quality import cards, defaults, methods, pair, probe
 from coolsd.evaluation.study import Study
@@ -39,6 +39,7 @@ def extract(pictures: torch.Tensor) -> torch.Tensor:
     return torch.cat([flat.mean(-1), flat.std(-1), flat.mean(-1).square()], -1)
 
 
+NETWORKS = photos.Networks(extract, lambda pictures: extract(pictures.flip(1)))
 SHADES = {"rose": (200, 30, 40), "sunflower": (240, 200, 30), "forest": (20, 90, 30), "sea": (30, 90, 200)}
 
 
@@ -67,7 +68,7 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
         return extract(pictures)
 
     valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
-    first = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    first = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert len(first.numbers) == 16 == sum(calls)  # the missing one is left out
     assert first.codes.shape == (16, 16)
     side = tokenizer.grid * tokenizer.patch
@@ -76,28 +77,30 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
     assert tokenizer.encode(original)[0].tolist() == first.codes[3].tolist()
     copy = tokenizer.decode(first.codes[3:4])
     assert first.psnr[3].item() == pytest.approx(10 * math.log10(4 / (copy - original).square().mean().item()))
-    torch.testing.assert_close(first.features[3:4], extract(copy))
-    again = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    torch.testing.assert_close(first.features[3:4], extract(features.eight_bit(copy)))
+    torch.testing.assert_close(first.judged[3:4], NETWORKS.judge(features.eight_bit(copy)))
+    torch.testing.assert_close(first.isolation[3:4], specks.isolation(features.eight_bit(copy), tokenizer.patch))
+    again = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert sum(calls) == 16
     assert torch.equal(again.features, first.features)
-    real = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache", reconstruct=False)
+    real = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache", reconstruct=False)
     torch.testing.assert_close(real.features[3:4], extract(original))
     other = ImageTokenizer(deepcopy(tokenizer.vqvae), tokenizer.grid)
     other.vqvae.quantize.embedding.weight.data += 0.1
-    photos.measure(album, valid, other, counted, tmp_path / "cache")
+    photos.measure(album, valid, other, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert sum(calls) == 48
 
 
 def test_photos_in_parts_are_numbered_through(album, tmp_path, monkeypatch):
     every = photos.chosen(photos.read_photos(album / "captions.csv"), "train")
-    whole = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "a")
+    whole = photos.measure(album, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "a")
     monkeypatch.setattr(photos, "PART", 7)
-    parts = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "b")
+    parts = photos.measure(album, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "b")
     assert torch.equal(parts.numbers, whole.numbers)
     torch.testing.assert_close(parts.features, whole.features)
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="None of the CSV's pictures"):
-        photos.measure(empty, every, tiny_pair().tokenizer, extract, tmp_path / "c")
+        photos.measure(empty, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "c")
 
 
 def test_a_probe_learns_kinds_and_not_noise():
@@ -135,10 +138,70 @@ def test_the_error_of_a_share_is_over_prompts_not_pictures():
     assert (share.value, share.error) == (0.5, pytest.approx(0.5))
 
 
+def test_pictures_are_compared_as_they_are_saved():
+    shown = features.eight_bit(torch.tensor([-1.0, -0.999, 0.0, 0.5, 1.0, 1.2]))
+    assert ((shown + 1) * 127.5).tolist() == pytest.approx([0, 0, 128, 191, 255, 255])
+
+
+def test_isolation_is_the_least_distance_to_the_eight_around():
+    picture = torch.zeros(1, 3, 8, 10)  # four by five patches of 2
+    picture[0, :, 2:4, 4:6] = 0.4  # patch (1, 2) stands alone
+    picture[0, 0, 4:6, 2:4] = 0.1  # patch (2, 1) differs a little
+    found = specks.isolation(picture, 2)
+    assert found.shape == (1, 2, 3)
+    near = math.sqrt(0.3**2 + 2 * 0.4**2)
+    torch.testing.assert_close(found[0], torch.tensor([[0.0, near, 0.0], [0.1, 0.0, 0.0]]))
+    pair = picture.clone()
+    pair[0, :, 2:4, 6:8] = 0.4  # a second one beside it: neither is alone
+    assert specks.isolation(pair, 2)[0, 0].max() == 0
+
+
+def test_specks_are_what_one_photo_patch_in_a_thousand_exceeds():
+    random = torch.Generator().manual_seed(0)
+    photos_ = torch.rand(500, 4, 5, generator=random)
+    limit = specks.speck_limit(photos_)
+    assert limit == pytest.approx(0.999, abs=1e-3)
+    share = specks.speck_share(torch.tensor([[[0.0, 1.0], [2.0, 0.5]], [[0.0, 0.1], [0.2, 0.3]]]), limit)
+    assert share.tolist() == [0.5, 0.0]
+    figures = pair.speck_figures(photos_, photos_ / 2, torch.full((3, 4, 5), 2.0))
+    assert figures["photos"]["value"] == pytest.approx(0.001, abs=2e-4)
+    assert (figures["reconstructions"]["value"], figures["painted"]["value"]) == (0, 1)
+
+
+def test_kid_of_reconstructions_is_one_half_against_the_other():
+    random = torch.Generator().manual_seed(0)
+    empty = torch.empty(0)
+
+    def measured(shift: float) -> photos.Measured:
+        judged, named = torch.randn(40, 8, generator=random) + shift, torch.randn(40, 6, generator=random) + shift
+        return photos.Measured(torch.arange(40), named, judged, empty, empty, torch.full((40,), 22.0))
+
+    real, copies = measured(0.0), measured(0.5)
+    figures = pair.reconstruction_figures(copies, real)
+    assert figures["kid_lite2"] == {"value": (k := metrics.kid(copies.judged[::2], real.judged[1::2])).value, "error": k.error}
+    assert figures["kid_lite0"]["value"] == metrics.kid(copies.features[::2], real.features[1::2]).value
+    assert pair.reconstruction_figures(real, real)["kid_lite2"]["value"] < figures["kid_lite2"]["value"]
+    assert figures["psnr_db"]["value"] == 22
+
+
+def test_decoders_stand_side_by_side(album, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
+    made = vqvae()
+    made.save_pretrained(tmp_path / "old")
+    made.decoder.conv_out.bias += 0.1
+    made.save_pretrained(tmp_path / "new")
+    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--grid", "4"]
+    assert cli.main(["eval", "decoders", *where, "--vq", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| decoder | PSNR | KID × 1000, lite2 | KID × 1000, lite0 |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {tmp_path / name}" for name in ("old", "new")]
+    assert lines[2].split(" | ")[1:] != lines[3].split(" | ")[1:]
+
+
 def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tmp_path):
     tiny = tiny_pair()
     valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
-    measured = photos.measure(album, valid, tiny.tokenizer, extract, tmp_path)
+    measured = photos.measure(album, valid, tiny.tokenizer, NETWORKS, tmp_path)
     file = tmp_path / "losses.jsonl"
     losses = pair.target_losses(tiny, valid, measured, 6, file)
     whole = file.read_text()
@@ -163,7 +226,7 @@ SETTINGS = {"cfg_scale": 2.0, "top_k": 16, "temperature": 1.0}
 
 
 def study(album, tmp_path) -> Study:
-    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), extract, workers=1, opener=open_tiny)
+    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), NETWORKS, workers=1, opener=open_tiny)
 
 
 def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
@@ -185,6 +248,7 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     assert {"valid_scene_top1", "valid_flower_top5"} <= set(report["probe"])
     assert report["target"]["photos"] == 4
     assert report["tokenizer"]["codes"] == 32
+    assert 0 <= report["specks"]["painted"]["value"] <= 1
     assert sheets["reconstructions"].height > sheets["prompts"].height > 16
     capsys.readouterr()
     again, _ = pair.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
@@ -292,7 +356,7 @@ def test_features_are_those_of_efficientnet_or_say_what_to_install(monkeypatch):
 
 def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch, capsys):
     pair = write_tiny(tmp_path / "pair")
-    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
     where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--workers", "1"]
     assert cli.main(["eval", "meadow", *where, "--target", str(pair), "--quick"]) == 0
     out = tmp_path / "kept" / "quick"
@@ -308,7 +372,7 @@ def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch
 
 def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch, capsys):
     seen = {}
-    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
 
     def evaluate(study, pictures, settings):
         seen.update(pictures=pictures, settings=settings)

@@ -17,7 +17,7 @@ from coolsd.__main__ import main
 from coolsd.data.pictures import read_rows
 from coolsd.data.store import load_checkpoint
 from coolsd.models.vq import load_vq
-from coolsd.training import crops, tokenizer
+from coolsd.training import crops, loop, tokenizer
 from coolsd.training.group_norm import QuickNorm, quicken
 
 SMALL = ["--grid", "4", "--codes", "16", "--multipliers", "1", "1", "1", "--batch", "4", "--workers", "0", "--warmup", "2"]
@@ -40,7 +40,7 @@ def folder(tmp_path_factory) -> Path:
 
 def train(folder: Path, out: Path, *options: str, steps: int) -> int:
     files = ["--images", str(folder), "--csv", str(folder / "index.csv"), "--checkpoint", str(out / "vq.pt"), "--out", str(out / "vq")]
-    return main(["train", "tokenizer", *files, *SMALL, *options, "--steps", str(steps), "--every", "20"])
+    return main(["train", "tokenizer", *files, *SMALL, "--every", "20", *options, "--steps", str(steps)])
 
 
 def error(folder: Path, vq: Path) -> float:
@@ -69,6 +69,47 @@ def test_from_nothing_then_the_decoder_alone(folder, tmp_path, capsys):
     old, new = (JanusVQVAE.from_pretrained(f).state_dict() for f in (tmp_path / "vq", tmp_path / "alone" / "vq"))
     changed = {name.split(".")[0] for name in old if not torch.equal(old[name], new[name])}
     assert changed == {"decoder", "post_quant_conv"}
+
+
+def test_adversarial_training_leaves_the_codes_and_resumes_as_if_never_stopped(folder, tmp_path, monkeypatch):
+    vqvae().save_pretrained(tmp_path / "vq")
+    options = [
+        "--decoder-only",
+        "--start",
+        str(tmp_path / "vq"),
+        "--adversarial",
+        "0.5",
+        "--ramp",
+        "2",
+        "--perceptual",
+        "0",
+        "--every",
+        "3",
+    ]
+
+    def run(name: str, code: int = 0) -> dict[str, torch.Tensor]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        assert train(folder, tmp_path / name, *options, steps=6) == code
+        return load_checkpoint(tmp_path / name / "vq.pt")
+
+    whole, save = run("whole"), loop.save_checkpoint
+
+    def killed(path: Path, **state: object) -> None:
+        save(path, **state)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", killed)
+        assert run("cut", code=130)["step"] == 3
+    resumed = run("cut")
+    assert resumed["step"] == 6
+    for name, tensor in whole["tokenizer"].items():
+        assert torch.equal(tensor, resumed["tokenizer"][name]), name
+    start = vqvae().state_dict()
+    changed = {name for name in start if not torch.equal(start[name], whole["tokenizer"][f"vqvae.{name}"])}
+    assert {name.split(".")[0] for name in changed} == {"decoder", "post_quant_conv"}
+    assert any(name.startswith("discriminator.") for name in whole["tokenizer"])
+    assert len(whole["optimizers"]) == 2
 
 
 def test_stored_tokens_give_the_codes_of_their_crops(folder, tmp_path):

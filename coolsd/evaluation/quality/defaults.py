@@ -68,7 +68,7 @@ def evaluate(
     lanes = [(f"sweep {label(settings)}", "eagle1", settings) for settings in combinations]
     sampled = study.collect(jobs(lanes, [a.prompt for a in asked], {}))
     valid = chosen(study.photos, "valid")
-    real = study.measure(valid, reconstruct=False).features
+    real = study.measure(valid, reconstruct=False).judged
     probe, _ = photo_probe(study, valid, study.measure(valid), a_kind)
     usable = [i for i, a in enumerate(asked) if a.kind in probe.names]
     rows = []
@@ -82,7 +82,7 @@ def evaluate(
         rows.append(
             {
                 "settings": settings,
-                "kid": asdict(kid(found, real)),
+                "kid": asdict(kid(study.judged(pixels), real)),
                 "obeyed": asdict(mean_of(shares)),
                 "agreement": figures,
                 "accept_length": sum(len(s.tokens) for s in samples) / sum(s.target_calls for s in samples),

@@ -102,13 +102,17 @@ def evaluate(
 ) -> dict[str, Any]:
     """Figures of every lane and what they say; the first lane is the reference. Resumable through the study."""
     sampled = study.collect(jobs(lanes, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
-    real = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
-    perfect = study.measure(chosen(study.photos, "train", limit=pictures)).features
-    found = {label: study.features(study.pixels(samples)) for label, samples in sampled.items()}
+    photos = study.measure(chosen(study.photos, "valid"), reconstruct=False)
+    copies = study.measure(chosen(study.photos, "train", limit=pictures))
+    real, found, kid_lite0 = photos.judged, {}, {}
+    for label, samples in sampled.items():
+        pixels = study.pixels(samples)
+        found[label] = study.judged(pixels)
+        kid_lite0[label] = asdict(kid(study.features(pixels), photos.features))
     rows, steps, before = [], [], None
     reference = next(iter(sampled))
     for (label, samples), (_, method, _) in zip(sampled.items(), lanes, strict=True):
-        row = lane_figures(samples, found[label], real)
+        row = lane_figures(samples, found[label], real) | {"kid_lite0": kid_lite0[label]}
         first = label == reference
         row["against_ar"] = None if first else against(samples, found[label], sampled[reference], found[reference], real)
         if not METHODS[method].lossless:
@@ -124,7 +128,7 @@ def evaluate(
         "settings": settings,
         "pictures": pictures,
         "photos": len(real),
-        "perfect": asdict(kid(perfect, real)),
+        "perfect": asdict(kid(copies.judged, real)),
         "rows": rows,
         "verdicts": verdicts(rows, steps, [method for _, method, _ in lanes]),
     }

@@ -1,7 +1,7 @@
 """How good the embedded pair is, on the valid split: tokenizer, target, and whether pictures show what was asked for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,15 +13,16 @@ from PIL import Image
 from torch import Tensor
 
 from ...data.captions import PLACES, petal_colour, scene_traits
-from ...data.metrics import Estimate, mean_estimate, perplexity
+from ...data.metrics import Estimate, kid, mean_estimate, perplexity
 from ...data.pictures import Row, square
 from ...data.pictures import opener as picture_opener
 from ...data.store import progress
 from ...models.pair import LoadedPair
 from ...models.vq import ImageTokenizer, to_uint8
-from ..photos import Measured, chosen
+from ..photos import Measured, chosen, measure
 from ..prompts import FIXED, Asked
 from ..samples import Job, log_prob
+from ..specks import isolation, speck_limit, speck_share
 from ..study import Study
 from .probe import Probe, fit_probe
 from .sheets import sheet
@@ -46,14 +47,33 @@ QUICK = Size(photos=48, scored=8, a_kind=4, seeds=1)
 # ---- tokenizer and target
 
 
-def tokenizer_figures(measured: Measured, vocabulary: int) -> dict[str, Any]:
-    """PSNR, its mean over photos, and how many codes are in effective use."""
+def reconstruction_figures(measured: Measured, real: Measured) -> dict[str, Any]:
+    """PSNR over all photos, and KID of the reconstructions of every other photo against the photos between them.
+
+    Args:
+        measured: figures of reconstructions. real: of the same photos themselves.
+    """
     return {
         "photos": len(measured.numbers),
         "psnr_db": asdict(mean_estimate(measured.psnr)),
+        "kid_lite2": asdict(kid(measured.judged[::2], real.judged[1::2])),
+        "kid_lite0": asdict(kid(measured.features[::2], real.features[1::2])),
+    }
+
+
+def tokenizer_figures(measured: Measured, real: Measured, vocabulary: int) -> dict[str, Any]:
+    """`reconstruction_figures`, and how many codes are in effective use."""
+    return reconstruction_figures(measured, real) | {
         "code_perplexity": perplexity(measured.codes, vocabulary),
         "codes": vocabulary,
     }
+
+
+def speck_figures(photos: Tensor, reconstructions: Tensor, painted: Tensor) -> dict[str, Any]:
+    """The limit beyond which a patch is a speck, and the share of specks in each kind of picture, from their isolations (N, …)."""
+    limit = speck_limit(photos)
+    kinds = {"photos": photos, "reconstructions": reconstructions, "painted": painted}
+    return {"limit": limit} | {name: asdict(mean_estimate(speck_share(found, limit))) for name, found in kinds.items()}
 
 
 def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured, tokenizer: ImageTokenizer) -> Image.Image:
@@ -158,13 +178,22 @@ def photo_probe(study: Study, valid: Sequence[Row], measured: Measured, a_kind: 
     return probe, figures
 
 
+def compare_decoders(study: Study, tokenizers: Mapping[str, ImageTokenizer], photos: int | None = None) -> dict[str, Any]:
+    """Reconstruction figures of several tokenizers by name, on the same valid photos."""
+    valid, rows = chosen(study.photos, "valid", limit=photos), {}
+    for name, tokenizer in tokenizers.items():
+        measured, real = (measure(study.images, valid, tokenizer, study.networks, study.folder, which) for which in (True, False))
+        rows[name] = reconstruction_figures(measured, real)
+    return rows
+
+
 def evaluate(
     study: Study, size: Size, settings: dict[str, Any], asked: Sequence[Asked] = FIXED
 ) -> tuple[dict[str, Any], dict[str, Image.Image]]:
     """All figures and the two sheets by name; everything slow is kept in the study's folder and continued from there."""
     pair = study.pair
     valid = chosen(study.photos, "valid", limit=size.photos)
-    measured = study.measure(valid)
+    measured, real = study.measure(valid), study.measure(valid, reconstruct=False)
     losses = target_losses(pair, valid, measured, size.scored, study.own / "losses.jsonl")
     probe, probe_figures = photo_probe(study, valid, measured, size.a_kind)
     usable = [a for a in asked if a.kind in probe.names]
@@ -175,10 +204,11 @@ def evaluate(
         "weights": study.weights,
         "environment": dict(pair.environment),
         "settings": settings | {"method": "ar", "seeds": size.seeds},
-        "tokenizer": tokenizer_figures(measured, len(pair.codebook)),
+        "tokenizer": tokenizer_figures(measured, real, len(pair.codebook)),
         "target": target_figures(losses),
         "probe": probe_figures,
         "agreement": agreement_by_prompt(usable * size.seeds, pictures, study.features(pixels), probe),
+        "specks": speck_figures(real.isolation, measured.isolation, isolation(pixels, pair.tokenizer.patch)),
     }
     sheets = {
         "reconstructions": reconstruction_sheet(study.images, valid, measured, pair.tokenizer),
