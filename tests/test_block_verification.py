@@ -112,8 +112,9 @@ def test_block_marks_what_the_lossless_block_would_not_have_accepted():
     marks = {1.0: 0, 3.0: 0}
     for omega in marks:
         for seed in range(60):
-            verdict = verify_block(*drafted_rows(seed=seed), uniform(3, omega), torch.Generator().manual_seed(seed))
-            assert len(verdict.relaxed) == verdict.accepted
+            rows = drafted_rows(seed=seed)
+            verdict, strict = (verify_block(*rows, uniform(3, w), torch.Generator().manual_seed(seed)) for w in (omega, 1.0))
+            assert verdict.relaxed.tolist() == [i >= strict.accepted for i in range(verdict.accepted)]
             marks[omega] += int(verdict.relaxed.sum())
     assert marks[1.0] == 0
     assert marks[3.0] > 10

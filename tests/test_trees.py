@@ -131,6 +131,23 @@ def test_control_draft_row_that_keeps_rejected_siblings_is_seen(monkeypatch):
     assert chi_square(first_tokens(p, q, 4), p[None]) < FAILS
 
 
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_mark_stands_where_the_lossless_rule_with_the_same_numbers_ends(salvage):
+    rule, marked = Relaxed(uniform(3, 3.0)), 0
+    for seed in range(80):
+        q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
+        verdict, strict = (
+            trees.verify_tree(p, q, tokens, PAIR, one, torch.Generator().manual_seed(1000 + seed), salvage) for one in (rule, Lossless())
+        )
+        first = (*verdict.relaxed.tolist(), True).index(True)
+        assert verdict.path[:first] == strict.path[:first]
+        assert first == verdict.accepted or verdict.path[first : first + 1] != strict.path[first : first + 1]
+        assert first < verdict.accepted or verdict.path == strict.path
+        assert not strict.relaxed.any()
+        marked += int(verdict.relaxed.sum())
+    assert marked > 10
+
+
 # ---- relaxed trees against enumeration
 
 

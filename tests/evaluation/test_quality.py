@@ -4,6 +4,8 @@ import json
 import math
 import sys
 from copy import deepcopy
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -264,8 +266,10 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     assert f"{report['tokenizer']['psnr_db']['value']:.2f} dB" in text
 
 
-def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path):
-    said = []
+def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path, monkeypatch):
+    said, judged, verdicts = [], {}, methods.verdicts
+    monkeypatch.setattr(methods, "exchange_test", partial(metrics.exchange_test, draws=199))
+    monkeypatch.setattr(methods, "verdicts", lambda rows, steps, names: judged.update(steps=steps) or verdicts(rows, steps, names))
     report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
     rows = {row["label"]: row for row in report["rows"]}
     assert list(rows) == [label for label, _, _ in methods.LANES]
@@ -273,6 +277,12 @@ def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_pa
     assert rows["AR"]["accept_length"]["value"] == 1
     assert rows["Eagle-1"]["bias_per_token"] == pytest.approx(0, abs=1e-6)
     assert rows["COOL-SD δ=4"]["bias_per_token"] > rows["COOL-SD δ=1.1"]["bias_per_token"] > 0
+    relaxed = report["rows"][2:]
+    pairs = [(row["against_ar"], rows["AR"], row) for row in relaxed]
+    pairs += [(found, *rows) for found, rows in zip(judged["steps"], pairwise(relaxed), strict=True)]
+    for difference, before, after in pairs:
+        for figure in ("kid", "log_prob"):
+            assert difference[figure]["value"] == pytest.approx(after[figure]["value"] - before[figure]["value"], abs=1e-9)
     assert report["photos"] == 16
     assert report["verdicts"][0].startswith("Eagle-1 agrees with AR within error (1 % level): ")
     assert any(line.startswith("Bias a token") and line.endswith("monotone in δ.") for line in report["verdicts"])
@@ -307,6 +317,18 @@ def test_verdicts_say_no_where_the_figures_say_no():
     assert "DIFFERS" in unlike[0]
     blind = methods.verdicts([rows[0], row("C", 0.1, -5, 0.1, step(0, 0))], [], ["ar", "coolsd"])
     assert "for all its bias" in blind[0]
+
+
+@pytest.mark.parametrize(("kids", "ends"), [((0.2, 0.5, 0.4), "NOT"), ((0.5, 0.4, 0.9), "NOT"), ((0.2, 0.3, 0.4), "monotone in δ.")])
+def test_the_order_of_three_relaxed_lanes_is_judged_step_by_step(kids, ends):
+    """Neither the ends alone nor the distances from AR tell it: the third lane lies above the first, and all above AR."""
+    names = ["ar", "coolsd", "coolsd", "coolsd"]
+    rows = [row("AR", 0.1, -5, 0, None)]
+    rows += [row(f"C{i}", kid, -5 - kid, 0.1 * (i + 1), step(kid - 0.1, -kid)) for i, kid in enumerate(kids)]
+    steps = [step(b - a, a - b) for a, b in pairwise(kids)]
+    for line in methods.verdicts(rows, steps, names)[-2:]:
+        assert line.endswith("NOT monotone in δ, beyond two standard errors." if ends == "NOT" else ends)
+        assert "C0, C1, C2: " in line
 
 
 def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
