@@ -137,7 +137,8 @@ def test_a_mark_stands_where_the_lossless_rule_with_the_same_numbers_ends(salvag
     for seed in range(80):
         q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
         verdict, strict = (
-            trees.verify_tree(p, q, tokens, PAIR, one, torch.Generator().manual_seed(1000 + seed), salvage) for one in (rule, Lossless())
+            tree_verification.verify_tree(p, q, tokens, PAIR, one, torch.Generator().manual_seed(1000 + seed), salvage)
+            for one in (rule, Lossless())
         )
         first = (*verdict.relaxed.tolist(), True).index(True)
         assert verdict.path[:first] == strict.path[:first]

@@ -19,10 +19,26 @@ from coolsd.ui.page import Page, build
 VALUES = tuple({**controls.DEFAULTS, "delta": 8.0, "seed": 3}[name] for name in controls.CONTROLS)
 
 
-def placed(made, folder) -> Page:
-    page = Page(made, Loader(made.load), "")
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory) -> tuple[Page, dict]:
+    """A page with a recorded comparison, drawn once, and what it showed of it."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
+    exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
+    page = Page(engine(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(folder)
+    return page, {"lanes": page.lanes.value, "export": page.export.value}
+
+
+@pytest.fixture
+def page(drawn) -> Page:
+    return placed(drawn[0], engine())
+
+
+def placed(page: Page, made) -> Page:
+    """The page on another engine."""
+    page.engine, page.loader = made, Loader(made.load)
     return page
 
 
@@ -31,13 +47,10 @@ def run(page: Page, name: str = "a") -> list[dict]:
     return list(page.run(session(name), *VALUES))
 
 
-def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_own(tmp_path):
-    runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
-    exports.save(exports.Comparison(*runs, 0.01), tmp_path, "lake")
-    page = placed(engine(), tmp_path)
-    before = page.lanes.value
-    assert before["a.picture"]
-    assert page.export.value["text"]
+def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_own(page, drawn):
+    before = drawn[1]
+    assert before["lanes"]["a.picture"]
+    assert before["export"]["text"]
     shown = run(page)
     components = (page.lanes, page.chart, page.answer, page.slider, page.export)
     first = next(i for i, changes in enumerate(shown) if page.lanes in changes)
@@ -86,13 +99,14 @@ def abandoned(page: Page) -> None:
 
 
 @pytest.mark.parametrize("ending", [overloaded, broken, lost, abandoned])
-def test_whatever_ends_a_run_its_visitor_can_start_another(tmp_path, ending):
-    page = placed(engine(), tmp_path)
+def test_whatever_ends_a_run_its_visitor_can_start_another(page, ending):
     ending(page)
-    assert run(page)[-1][page.status]["status"].startswith("Done")
+    page.prepare(session("a"), *VALUES)
+    assert not page.stops[session("a").session_hash].is_set()
+    page.left(session("a"))
 
 
-def test_a_run_ends_when_its_page_is_closed(tmp_path):
+def test_a_run_ends_when_its_page_is_closed(page):
     rounds, ended = [], threading.Event()
 
     def stream(*args, **settings):
@@ -107,16 +121,15 @@ def test_a_run_ends_when_its_page_is_closed(tmp_path):
             if not timed:
                 ended.set()
 
-    page = placed(engine(stream), tmp_path)
+    placed(page, engine(stream))
     last = run(page)[-1]
     assert last[page.status]["status"].startswith("Stopped")
     assert ended.is_set()
     assert rounds.count(False) <= 4  # a round a lane at most is on its way
-    assert run(page, "b")[-1][page.status]["status"].startswith("Done")
+    assert not page.stops
 
 
-def test_whoever_leaves_before_the_run_begins_decodes_nothing(tmp_path):
-    page = placed(engine(), tmp_path)
+def test_whoever_leaves_before_the_run_begins_decodes_nothing(page):
     page.prepare(session("a"), *VALUES)
     stop = page.stops[session("a").session_hash]
     page.left(session("a"))
