@@ -145,7 +145,7 @@ def schedules(args: argparse.Namespace) -> None:
     """Every schedule on the rows of the same lossless runs."""
     from dataclasses import replace
 
-    from .claims_evidence import QUICK, Size, evaluate, words
+    from .claims.evidence import QUICK, Size, evaluate, words
 
     study = _study(args, ASSETS)
     size = QUICK if args.quick else Size()

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import schedules
-from .claims_estimator import MEASURES, CostTable, Estimate, Rounds, Totals, crossing, evaluate, through
+from ... import schedules
+from .estimator import MEASURES, CostTable, Estimate, Rounds, Totals, crossing, evaluate, through
 
 WEAKEST, STRONGEST = 0.02, 200.0
 STEP = 1.02  # of a strength, for slopes

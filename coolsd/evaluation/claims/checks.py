@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from .. import stream
-from ..models.protocols import Pair
-from .claims_estimator import Estimate, Totals
-from .claims_recording import at_once
-from .claims_schedules import FAMILIES, Evaluator
-from .samples import LANES, progress
+from ... import stream
+from ...protocols import Pair
+from ..samples import LANES, progress
+from .estimator import Estimate, Totals
+from .recording import at_once
+from .schedules import FAMILIES, Evaluator
 
 OTHER_SEEDS = 1000  # added to a recording's seed
 

@@ -16,9 +16,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..verification import block_kept
-from .claims_recording import Recording
-from .claims_stats import LEVEL, student_quantile
+from ...verification import block_kept
+from .recording import Recording
+from .statistics import LEVEL, student_quantile
 
 MEASURES = ("accept_length", "bias", "kl", "log_p")
 TOLERANCE = 1e-6  # of a figure that is held equal, and of the logarithm of a strength

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from ..models.together import crowded
-from . import claims_checks as checks
-from .claims_estimator import Estimate, Rounds
-from .claims_recording import LENGTH, Recording, recordings
-from .claims_schedules import AXES, FAMILIES, Evaluator, by_position, curve, lines, table
-from .prompts import FIXED
-from .samples import LANES
-from .study import Study
+from ..batching import crowded
+from ..prompts import FIXED
+from ..samples import LANES
+from ..study import Study
+from . import checks
+from .estimator import Estimate, Rounds
+from .recording import LENGTH, Recording, recordings
+from .schedules import AXES, FAMILIES, Evaluator, by_position, curve, lines, table
 
 CAVEAT = "Prefixes are those of lossless pictures: that a relaxed method goes on behind its own tokens is not in these figures."
 

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from .. import stream
-from ..models.protocols import Draft, Drafter, Pair, Shape, Step, Target, ToProbs
-from ..models.together import Together
-from .samples import LANES, progress
+from ... import stream
+from ...protocols import Draft, Drafter, Pair, Step, Target, ToProbs
+from ...trees import Shape
+from ..batching import Together
+from ..samples import LANES, progress
 
 LENGTH = 10  # draft positions recorded: shorter drafts are read off the same rows
 SCALE = 2.0**14  # keeps float16 out of its subnormal range down to probabilities of 4e-9
