@@ -37,8 +37,8 @@ class Method:
     lossless: bool
     schedule: Schedule | None
     verifier: Callable[[Settings, Pair], Verify]  # once a run
-    uses: tuple[str, ...] = ()  # settings it listens to besides the common ones
-    tree: str = "chain"  # the draft's shape where the setting is "auto", or not listened to
+    uses: tuple[str, ...] = ()  # settings it uses besides the common ones
+    tree: str = "chain"  # the draft's shape where the setting is "auto", or not used
 
 
 # ---- draft shapes

@@ -375,7 +375,7 @@ def walked(p, q, tokens, parents, omega: list[float], salvage: bool, numbers: li
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkeypatch):
     """All nodes in one sweep, as on a GPU, and only those that are reached, as on a CPU."""
-    monkeypatch.setattr(tree_verification, "free_to_look", lambda device: looks)
+    monkeypatch.setattr(tree_verification, "host_can_branch", lambda device: looks)
     parents, schedule = SHAPES[name], annealed(3, 0.8, clamp=True)
     seen = set()
     for seed in range(80):

@@ -56,7 +56,7 @@ def eight_bit(pictures: Tensor) -> Tensor:
 def features(pictures: Iterable[Tensor], extract: Extract) -> Tensor:
     """Features (N, D) of pictures (3, H, W) in [-1, 1] of one size, BATCH at a time."""
     pictures = iter(pictures)
-    found = []
+    batches = []
     while batch := list(itertools.islice(pictures, BATCH)):
-        found.append(extract(torch.stack(batch)))
-    return torch.cat(found)
+        batches.append(extract(torch.stack(batch)))
+    return torch.cat(batches)

@@ -1,4 +1,4 @@
-"""`python -m coolsd eval …`: how good a pair and its methods are. Every command can be stopped and goes on where it was."""
+"""`python -m coolsd eval …`: how good a pair and its methods are. Every command can be stopped and resumed."""
 
 import argparse
 import json
@@ -50,7 +50,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
-    """What all commands work with. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
+    """What all commands work with. A quick run writes beside its pictures by default, so that it never replaces real figures."""
     from ..data.features import JUDGE, LOSS, efficientnet
     from .photos import Networks, read_photos
 
@@ -66,10 +66,10 @@ def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
 
 
 def meadow(args: argparse.Namespace) -> None:
-    """Tokenizer, target, and what is painted."""
+    """Tokenizer, target, and whether pictures show what the prompt names."""
     from dataclasses import replace
 
-    from .quality.cards import meadow_section
+    from .quality.cards import pair_section
     from .quality.pair import QUICK, Size, evaluate
     from .quality.sheets import save_sheet
 
@@ -78,10 +78,10 @@ def meadow(args: argparse.Namespace) -> None:
     size = replace(size, seeds=args.seeds or size.seeds)
     report, sheets = evaluate(study, size, _settings(args))
     report = {"command": _command(args)} | report
-    _write(args, "eval", report, meadow_section)
+    _write(args, "eval", report, pair_section)
     for name, picture in sheets.items():
         save_sheet(picture, args.out / f"{name}.jpg")
-    print(meadow_section(report))
+    print(pair_section(report))
 
 
 def decoders(args: argparse.Namespace) -> None:
@@ -109,7 +109,7 @@ def quality(args: argparse.Namespace) -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Defaults by quality and speed."""
-    from .quality.cards import sweep_section
+    from .quality.cards import defaults_section
     from .quality.defaults import DRAFT_LENGTHS, GRID, evaluate
     from .quality.pair import QUICK, Size
 
@@ -120,7 +120,7 @@ def sweep(args: argparse.Namespace) -> None:
     args.pictures = args.pictures or (4 if args.quick else 48)
     kinds = (QUICK if args.quick else Size()).a_kind
     report = {"command": _command(args)} | evaluate(study, args.pictures, kinds, grid, lengths)
-    _write(args, "sweep", report, sweep_section)
+    _write(args, "sweep", report, defaults_section)
     print(json.dumps(report["suggested"]))
 
 
@@ -195,9 +195,9 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--pictures", type=int, help=f"of each method or setting (default {500 if run is quality else 48})")
         if run is sweep:
             for name, values in GRID.items():
-                shown = ", ".join(f"{value:g}" for value in values)
+                defaults = ", ".join(f"{value:g}" for value in values)
                 command.add_argument(
-                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {shown})"
+                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {defaults})"
                 )
         else:
             for name, value in DEFAULTS.items():

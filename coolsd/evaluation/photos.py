@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..data.features import BATCH, Extract, eight_bit
 from ..data.metrics import psnr
-from ..data.pictures import Row, read_pictures, read_rows, square
+from ..data.pictures import Record, read_pictures, read_records, square
 from ..data.store import progress
 from ..models.vq import ImageTokenizer
 from .specks import isolation
@@ -26,7 +26,7 @@ PART = 256  # photos a file
 
 
 @dataclass(frozen=True)
-class Measured:
+class PhotoFigures:
     """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB.
 
     judged: features (M, D') by the network that no loss sees. isolation: of their patches, see `specks`.
@@ -40,25 +40,25 @@ class Measured:
     psnr: Tensor
 
 
-def read_photos(path: Path) -> list[Row]:
+def read_photos(path: Path) -> list[Record]:
     """All lines of a CSV written by `train captions`.
 
     Raises:
         ValueError: a column is missing.
     """
-    return read_rows(path, ("file", "label", "split", "captions"))
+    return read_records(path, ("file", "label", "split", "captions"))
 
 
-def chosen(photos: Sequence[Row], split: str, a_label: int | None = None, limit: int | None = None) -> list[Row]:
+def chosen(photos: Sequence[Record], split: str, a_label: int | None = None, limit: int | None = None) -> list[Record]:
     """The photos of a split: at most `a_label` of a label and `limit` in all, drawn alike each time."""
     order = np.random.default_rng(0).permutation(len(photos))
     seen: Counter = Counter()
-    found = []
+    selection = []
     for photo in (photos[i] for i in order):
         if photo.split == split and (a_label is None or seen[photo.label] < a_label):
             seen[photo.label] += 1
-            found.append(photo)
-    return found[:limit]
+            selection.append(photo)
+    return selection[:limit]
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,16 @@ class Networks:
 
 
 def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
-    layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(Measured.__dataclass_fields__)}"
+    layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(PhotoFigures.__dataclass_fields__)}"
     digest = hashlib.sha256("\n".join([str(images.resolve()), layout, *names]).encode())
     for tensor in tokenizer.vqvae.state_dict().values() if reconstruct else ():
         digest.update(tensor.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, networks: Networks, reconstruct: bool) -> dict[str, np.ndarray]:
+def _part(
+    images: Path, photos: Sequence[Record], tokenizer: ImageTokenizer, networks: Networks, reconstruct: bool
+) -> dict[str, np.ndarray]:
     """Arrays of Measured for these photos, numbered from 0."""
     patch, side = tokenizer.patch, tokenizer.grid * tokenizer.patch
     out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "judged": [], "isolation": [], "codes": [], "psnr": []}
@@ -90,16 +92,16 @@ def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, networ
             out["codes"].append(codes.cpu().numpy())
             out["psnr"].append(psnr(pixels, original).numpy())
         out["numbers"].append(np.array([number for number, _ in batch]))
-        shown = eight_bit(pixels)
-        out["features"].append(networks.extract(shown).numpy())
-        out["judged"].append(networks.judge(shown).numpy())
-        out["isolation"].append(isolation(shown, patch).numpy())
+        quantised = eight_bit(pixels)
+        out["features"].append(networks.extract(quantised).numpy())
+        out["judged"].append(networks.judge(quantised).numpy())
+        out["isolation"].append(isolation(quantised, patch).numpy())
     return {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in out.items()}
 
 
 def measure(
-    images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, networks: Networks, folder: Path, reconstruct: bool = True
-) -> Measured:
+    images: Path, photos: Sequence[Record], tokenizer: ImageTokenizer, networks: Networks, folder: Path, reconstruct: bool = True
+) -> PhotoFigures:
     """Measure photos, or their reconstructions by the tokenizer; parts that are on disk are read. Unreadable pictures are left out.
 
     Raises:
@@ -122,4 +124,4 @@ def measure(
     if not parts:
         raise ValueError(f"None of the CSV's pictures can be read from {images}.")
     joined = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-    return Measured(**{name: joined.get(name, torch.empty(0)) for name in Measured.__dataclass_fields__})
+    return PhotoFigures(**{name: joined.get(name, torch.empty(0)) for name in PhotoFigures.__dataclass_fields__})

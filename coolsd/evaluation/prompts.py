@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.captions import COLOURS, PLACES
-from ..data.pictures import Row
+from ..data.pictures import Record
 from .photos import chosen
 
 DEFAULTS = {"cfg_scale": 4.0, "top_k": 500, "temperature": 1.0}
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptCase:
     """A prompt with what its picture must show: a kind of the photos, and a colour word of the petals or a trait of the scene."""
 
     prompt: str
@@ -23,50 +23,50 @@ class Asked:
 
 
 FLOWERS = (
-    Asked("a red rose on a dark background", "rose", "red"),
-    Asked("a white passion flower", "passion flower", "white"),
-    Asked("a purple petunia", "petunia", "purple"),
-    Asked("an orange wallflower", "wallflower", "orange"),
-    Asked("a pink foxglove on a green background", "foxglove", "pink"),
-    Asked("a pink lotus", "lotus lotus", "pink"),
-    Asked("a red hibiscus", "hibiscus", "red"),
-    Asked("a yellow sunflower", "sunflower", "yellow"),
-    Asked("a yellow daffodil", "daffodil", "yellow"),
-    Asked("a blue morning glory", "morning glory", "blue"),
-    Asked("a pink bougainvillea", "bougainvillea", "pink"),
-    Asked("a red geranium", "geranium", "red"),
-    Asked("an orange gazania", "gazania", "orange"),
-    Asked("a white magnolia", "magnolia", "white"),
-    Asked("a yellow dandelion", "common dandelion", "yellow"),
+    PromptCase("a red rose on a dark background", "rose", "red"),
+    PromptCase("a white passion flower", "passion flower", "white"),
+    PromptCase("a purple petunia", "petunia", "purple"),
+    PromptCase("an orange wallflower", "wallflower", "orange"),
+    PromptCase("a pink foxglove on a green background", "foxglove", "pink"),
+    PromptCase("a pink lotus", "lotus lotus", "pink"),
+    PromptCase("a red hibiscus", "hibiscus", "red"),
+    PromptCase("a yellow sunflower", "sunflower", "yellow"),
+    PromptCase("a yellow daffodil", "daffodil", "yellow"),
+    PromptCase("a blue morning glory", "morning glory", "blue"),
+    PromptCase("a pink bougainvillea", "bougainvillea", "pink"),
+    PromptCase("a red geranium", "geranium", "red"),
+    PromptCase("an orange gazania", "gazania", "orange"),
+    PromptCase("a white magnolia", "magnolia", "white"),
+    PromptCase("a yellow dandelion", "common dandelion", "yellow"),
 )
 SCENES = (
-    Asked("a misty forest", "forest", trait="mist"),
-    Asked("a forest in autumn", "forest", trait="autumn"),
-    Asked("a snowy forest", "forest", trait="snow"),
-    Asked("a forest at night", "forest", trait="night"),
-    Asked("a mountain under a blue sky", "mountain", trait="blue sky"),
-    Asked("sunset over a mountain", "mountain", trait="sunset"),
-    Asked("snow on a mountain", "mountain", trait="snow"),
-    Asked("a mountain in autumn", "mountain", trait="autumn"),
-    Asked("a glacier under a blue sky", "glacier", trait="blue sky"),
-    Asked("a glacier under an overcast sky", "glacier", trait="overcast"),
-    Asked("fog over a glacier", "glacier", trait="mist"),
-    Asked("sunset over the sea", "sea", trait="sunset"),
-    Asked("the sea under a blue sky", "sea", trait="blue sky"),
-    Asked("the sea on a cloudy day", "sea", trait="overcast"),
-    Asked("the sea at night", "sea", trait="night"),
+    PromptCase("a misty forest", "forest", trait="mist"),
+    PromptCase("a forest in autumn", "forest", trait="autumn"),
+    PromptCase("a snowy forest", "forest", trait="snow"),
+    PromptCase("a forest at night", "forest", trait="night"),
+    PromptCase("a mountain under a blue sky", "mountain", trait="blue sky"),
+    PromptCase("sunset over a mountain", "mountain", trait="sunset"),
+    PromptCase("snow on a mountain", "mountain", trait="snow"),
+    PromptCase("a mountain in autumn", "mountain", trait="autumn"),
+    PromptCase("a glacier under a blue sky", "glacier", trait="blue sky"),
+    PromptCase("a glacier under an overcast sky", "glacier", trait="overcast"),
+    PromptCase("fog over a glacier", "glacier", trait="mist"),
+    PromptCase("sunset over the sea", "sea", trait="sunset"),
+    PromptCase("the sea under a blue sky", "sea", trait="blue sky"),
+    PromptCase("the sea on a cloudy day", "sea", trait="overcast"),
+    PromptCase("the sea at night", "sea", trait="night"),
 )
 FIXED = FLOWERS + SCENES
 
 
-def valid_prompts(photos: Sequence[Row], count: int) -> list[Asked]:
+def valid_prompts(photos: Sequence[Record], count: int) -> list[PromptCase]:
     """Captions of `count` valid photos, one wording each, drawn alike each time; more than there are photos: further wordings."""
     valid, random = chosen(photos, "valid"), np.random.default_rng(1)
-    found = []
+    cases = []
     for i in range(count):
         photo = valid[i % len(valid)]
         wording = photo.wordings[random.integers(len(photo.wordings))]
         words = set(wording.split())
         colours = [colour for colour in COLOURS if colour in words] if photo.label not in PLACES else []
-        found.append(Asked(wording, photo.label, colours[0] if len(colours) == 1 else ""))
-    return found
+        cases.append(PromptCase(wording, photo.label, colours[0] if len(colours) == 1 else ""))
+    return cases

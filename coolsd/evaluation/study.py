@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from ..data.features import eight_bit, features
-from ..data.pictures import Row
+from ..data.pictures import Record
 from ..data.store import fingerprint
 from ..models.pair import LoadedPair
 from ..models.vq import to_uint8
-from .photos import Measured, Networks, measure
+from .photos import Networks, PhotoFigures, measure
 from .samples import Job, Opener, Sample, collect, collection, open_pair
 
 
@@ -28,7 +28,7 @@ class Study:
 
     folder: Path
     images: Path | None = None
-    photos: Sequence[Row] = ()
+    photos: Sequence[Record] = ()
     networks: Networks | None = None
     target: str = "meadow"
     workers: int | None = None
@@ -52,13 +52,13 @@ class Study:
     def collect(self, jobs: Sequence[Job]) -> dict[str, list[Sample]]:
         """The jobs' pictures by label, in the order of the jobs, so that rows of two labels belong together."""
         samples = collect(jobs, self.own, self.target, self.workers, self.opener, self.weights)
-        found = {(s.label, s.prompt, s.seed): s for s in samples}
+        by_key = {(s.label, s.prompt, s.seed): s for s in samples}
         lanes: dict[str, list[Sample]] = {}
         for job in jobs:
-            lanes.setdefault(job.label, []).append(found[job.label, job.prompt, job.seed])
+            lanes.setdefault(job.label, []).append(by_key[job.label, job.prompt, job.seed])
         return lanes
 
-    def measure(self, photos: Sequence[Row], reconstruct: bool = True) -> Measured:
+    def measure(self, photos: Sequence[Record], reconstruct: bool = True) -> PhotoFigures:
         """Figures of photos, as `photos.measure`."""
         return measure(self.images, photos, self.pair.tokenizer, self.networks, self.folder, reconstruct)
 

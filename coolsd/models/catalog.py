@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .checkpoints import LoadError
-from .hub import Part, local, missing_line
+from .hub import HubFiles, local, missing_line
 from .llamagen.network import LlamaGenConfig
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `l
 
 
 @dataclass(frozen=True)
-class Entry:
+class TargetSpec:
     """A target by name.
 
     Args:
-        build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two rows of cache), by part.
+        build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two branches of cache), by part.
         settings: what the authors sampled with. note: what a person should know before choosing it.
     """
 
     title: str
     build: Callable[..., "LoadedPair"]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[HubFiles, ...] = ()
     memory: dict[str, float] = field(default_factory=dict)
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
@@ -50,8 +50,8 @@ class Entry:
 
 
 META_LICENCE = "Weights derived from Meta's Chameleon: research licence, non-commercial."
-XL_VQ = Part("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
-T5 = Part("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
+XL_VQ = HubFiles("vq", "peizesun/llamagen_t2i", ("vq_ds16_t2i.pt",), 0.29)
+T5 = HubFiles("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "model*.safetensors*"), 11.1)
 
 
 def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPair"]:
@@ -63,29 +63,31 @@ def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPai
     return build
 
 
-def _xl(stage: int, size: int, drafter: str) -> Entry:
+def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
     config = LlamaGenConfig(grid=size // 16)
     parts = (
-        Part("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
-        Part("drafter", drafter, ("config.json", "*model.*"), 0.18, optional=True),
+        HubFiles("target", "peizesun/llamagen_t2i", (f"t2i_XL_stage{stage}_{size}.pt",), 3.1),
+        HubFiles("drafter", drafter, ("config.json", "*model.*"), 0.18, optional=True),
         XL_VQ,
         T5,
     )
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
-    return Entry(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
+    return TargetSpec(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
 
 
-CATALOG: dict[str, Entry] = {
-    "meadow": Entry("meadow, 128 px", _loader("llamagen", "load_meadow"), note="Flowers and landscapes; comes with the project."),
+CATALOG: dict[str, TargetSpec] = {
+    "meadow": TargetSpec("meadow, 128 px", _loader("llamagen", "load_meadow"), note="Flowers and landscapes; comes with the project."),
     "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
     "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
-    "lumina-768": Entry(
+    "lumina-768": TargetSpec(
         "Lumina-mGPT 7B, 768 px",
         _loader("lumina", "load_lumina"),
         (
-            Part("target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE),
-            Part("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
+            HubFiles(
+                "target", "Alpha-VLLM/Lumina-mGPT-7B-768", ("config.json", "tokenizer.json", "model*.safetensors*"), 14.03, META_LICENCE
+            ),
+            HubFiles("vq", "leloy/Anole-7b-v0.1-vqvae-hf", ("model.safetensors",), 0.275, META_LICENCE),
         ),
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
@@ -94,7 +96,7 @@ CATALOG: dict[str, Entry] = {
 }
 
 
-def check_parts(name: str, given: Collection[str]) -> None:
+def check_parts(name: str, parts: Collection[str]) -> None:
     """Refuse a target, or parts of it, that the catalog does not know.
 
     Raises:
@@ -103,7 +105,7 @@ def check_parts(name: str, given: Collection[str]) -> None:
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
     known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(parts) - known):
         raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
 
 
@@ -115,10 +117,10 @@ def available(name: str, **paths: Any) -> list[str]:
     """
     entry, lines = CATALOG[name], []
     if entry.memory:
-        found = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
+        memory = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
         needs = entry.gigabytes(paths.get("drafter"))
-        if found < needs:
-            have = f"this one has {found:.1f} GB" if found else "none was found"
+        if memory < needs:
+            have = f"this one has {memory:.1f} GB" if memory else "none was found"
             lines.append(f"{entry.title} needs a GPU with {needs:.1f} GB; {have}.")
     named = {what: path for what, path in paths.items() if path is not None and (what, path) != ("drafter", "none")}
     lines += [f"{what}: {path} does not exist." for what, path in named.items() if not Path(path).expanduser().exists()]
@@ -130,7 +132,7 @@ def available(name: str, **paths: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Offer:
+class TargetStatus:
     """A target by name.
 
     Args:
@@ -171,18 +173,18 @@ def read_files(entries: Iterable[str]) -> dict[str, dict[str, str]]:
     return files
 
 
-def offers(files: Files | None = None) -> dict[str, Offer]:
+def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
     """All targets of the catalog, looked up anew; downloads nothing, loads nothing.
 
     Args:
         files: local files in place of the hub's.
     """
-    found = {}
+    statuses = {}
     for name, entry in CATALOG.items():
         paths = (files or {}).get(name, {})
         needs = entry.needs(paths.get("drafter"))
         plan = f"GPU memory in GB: {', '.join(f'{what} {size:g}' for what, size in needs.items())}; {sum(needs.values()):.1f} in all."
-        found[name] = Offer(
+        statuses[name] = TargetStatus(
             name,
             entry.title,
             entry.note,
@@ -191,4 +193,4 @@ def offers(files: Files | None = None) -> dict[str, Offer]:
             dict(entry.settings),
             drafts=not entry.parts or "drafter" in needs,
         )
-    return found
+    return statuses

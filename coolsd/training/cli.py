@@ -17,37 +17,37 @@ def _say(skipped: Counter, done: str) -> None:
 def captions(args: argparse.Namespace) -> None:
     """Write a caption CSV from labels and pictures."""
     from ..data.captions import write_captions
-    from ..data.pictures import read_rows
+    from ..data.pictures import read_records
 
-    _say(write_captions(args.images, read_rows(args.csv), args.out), f"captions written to {args.out}")
+    _say(write_captions(args.images, read_records(args.csv), args.out), f"captions written to {args.out}")
 
 
 def words(args: argparse.Namespace) -> None:
-    """Write what a pair paints beside it, so that prompts from outside its world can be told."""
+    """Write the domain of a pair into its folder, so that prompts outside it can be recognised."""
     from .words import write_words
 
-    world = write_words(args.csv, args.pair, args.about, args.examples, args.also, args.without)
-    print(f"{len(world.words)} words written to {args.pair}", file=sys.stderr)
+    domain = write_words(args.csv, args.pair, args.about, args.examples, args.also, args.without)
+    print(f"{len(domain.words)} words written to {args.pair}", file=sys.stderr)
 
 
 def encode(args: argparse.Namespace) -> None:
     """Write the tokens of all pictures."""
-    from ..data.pictures import read_rows
+    from ..data.pictures import read_records
     from ..models.vq import load_vq
     from .encode import encode_to
 
     tokenizer = load_vq(args.tokenizer, args.grid)
-    _say(encode_to(args.out, args.images, read_rows(args.csv), tokenizer, args.variants), f"tokens written to {args.out}")
+    _say(encode_to(args.out, args.images, read_records(args.csv), tokenizer, args.variants), f"tokens written to {args.out}")
 
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a picture tokenizer, or the decoder of one, and write it as a JanusVQVAE folder."""
     import torch
 
-    from ..data.pictures import read_rows
+    from ..data.pictures import read_records
     from ..models.vq import load_vq
     from .export import export_vq
-    from .loop import place
+    from .loop import this_process
     from .perceptual import perceptual
     from .tokenizer import DECODER_ONLY, FULL, fresh, train_tokenizer
 
@@ -56,13 +56,13 @@ def tokenizer(args: argparse.Namespace) -> None:
     base = DECODER_ONLY if args.decoder_only else FULL
     recipe = _recipe(base, args)
     torch.manual_seed(recipe.seed)
-    here = place()
+    here = this_process()
     vqvae = load_vq(args.start, args.grid).vqvae if args.start else fresh(args.grid, args.codes, args.channels, args.multipliers)
     done, skipped = train_tokenizer(
         vqvae,
         args.grid,
         args.images,
-        read_rows(args.csv),
+        read_records(args.csv),
         recipe,
         args.checkpoint,
         here,
@@ -90,11 +90,11 @@ def target(args: argparse.Namespace) -> None:
     from ..models.llamagen.text_table import TextTable
     from ..models.vq import load_vq
     from .export import export_target
-    from .loop import place
+    from .loop import this_process
     from .target import TargetRecipe, Trainee, continued, grown, train_target
     from .tokens import Photos, TokenData
 
-    recipe, here = _recipe(TargetRecipe(), args), place()
+    recipe, here = _recipe(TargetRecipe(), args), this_process()
     torch.manual_seed(recipe.seed)
     codebook = load_vq(args.pair / "vq", args.grid).codebook
     for name in ("text_table.safetensors", "text_tokenizer.json"):
@@ -124,8 +124,8 @@ def drafter(args: argparse.Namespace) -> None:
     from ..models.loading import load
     from .drafter import DrafterRecipe, Examples, train_drafter
     from .export import export_drafter
-    from .loop import place
-    from .target_samples import Sampling, accept_lengths, own_samples
+    from .loop import this_process
+    from .target_samples import Sampling, accept_lengths, self_generated
     from .tokens import Photos, split_prompts
 
     named = args.target in CATALOG
@@ -137,7 +137,7 @@ def drafter(args: argparse.Namespace) -> None:
     prompts, held_out = split_prompts([line.strip() for line in lines if line.strip()], args.csv, recipe.seed)
     if not (args.tokens and args.csv) and not (args.own and prompts):
         raise ValueError("Nothing to learn from. Give --tokens with --csv, or --own N with --prompts or --csv.")
-    here, threads = place(), torch.get_num_threads()
+    here, threads = this_process(), torch.get_num_threads()
     parts = {} if args.refine or not named or args.target == "meadow" else {"drafter": "none"}
     pair = load(args.target, str(here.device), args.dtype, **parts)
     if args.refine and pair.drafter_model is None:
@@ -150,7 +150,7 @@ def drafter(args: argparse.Namespace) -> None:
     own = []
     if args.own:
         path = args.checkpoint.with_suffix(f".own{here.rank or ''}.pt")
-        own = own_samples(pair, prompts[here.rank :: here.ranks], -(-args.own // here.ranks), sampling, recipe.seed + here.rank, path)
+        own = self_generated(pair, prompts[here.rank :: here.ranks], -(-args.own // here.ranks), sampling, recipe.seed + here.rank, path)
     torch.manual_seed(recipe.seed)
     model = pair.empty_drafter()
     if args.refine:
@@ -238,7 +238,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     for step, recipe in ((third, TargetRecipe()), (fourth, DrafterRecipe())):
         step.add_argument("--checkpoint", type=Path, required=True, help="written on the way; continued from when there")
         _add_recipe(step, recipe)
-    fifth = steps.add_parser("words", help="the words of a pair's world, for a notice where a prompt lies outside")
+    fifth = steps.add_parser("words", help="the words of a pair's domain, for a notice where a prompt lies outside")
     fifth.add_argument("--csv", type=Path, required=True, help="CSV written by `train captions`")
     fifth.add_argument("--pair", type=Path, required=True, help="folder of the pair; words.json is written there")
     fifth.add_argument("--about", required=True, help="what it paints, for example: flowers and landscapes")

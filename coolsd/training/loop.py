@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.store import Progress, load_checkpoint, save_checkpoint
-from .muon import Rated, prepare
+from .muon import RatedOptimizer, prepare
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Trapezoid:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run computes: alone, or as one of `ranks` processes on a device each, started by `accelerate launch`."""
+class Process:
+    """A process of a run: the only one, or one of `ranks` on a device each, started by `accelerate launch`."""
 
     device: torch.device
     rank: int = 0
@@ -63,23 +63,23 @@ class Place:
             gradient.copy_(part.view_as(gradient))
 
 
-ALONE = Place(torch.device("cpu"))
+ALONE = Process(torch.device("cpu"))
 
 
-def place() -> Place:
-    """This process's place: a GPU where there is one.
+def this_process() -> Process:
+    """This process: on a GPU where there is one.
 
     Raises:
         ValueError: several processes were launched without accelerate being installed.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
-        return Place(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return Process(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         from accelerate import Accelerator
     except ImportError:
         raise ValueError("Training in several processes needs accelerate: pip install -r coolsd/training/requirements.txt") from None
     accelerator = Accelerator()
-    return Place(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
+    return Process(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
 
 
 class Recipe(Protocol):
@@ -91,7 +91,7 @@ class Recipe(Protocol):
     every: int  # steps between checkpoints
 
 
-def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[Rated]) -> int:
+def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[RatedOptimizer]) -> int:
     """Continue from the checkpoint when there is one; returns the step to go on with.
 
     Raises:
@@ -112,13 +112,13 @@ def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[Rated])
 def fit(
     name: str,
     module: nn.Module,
-    optims: list[Rated],
+    optims: list[RatedOptimizer],
     recipe: Recipe,
     checkpoint: Path,
     start: int,
     loss_of: Callable[[int], Tensor],
     note: Callable[[], str] = str,
-    place: Place = ALONE,
+    process: Process = ALONE,
 ) -> None:
     """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often.
 
@@ -130,10 +130,10 @@ def fit(
         prepare(optims, schedule(step))
         loss = loss_of(step)
         loss.backward()
-        place.share(module)
+        process.share(module)
         for optim, _ in optims:
             optim.step()
-        if place.rank:
+        if process.rank:
             continue
         due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
         if due:

@@ -16,13 +16,13 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
 from ..data.metrics import perplexity, psnr
-from ..data.pictures import Row, read_pictures, square
+from ..data.pictures import Record, read_pictures, square
 from ..models.vq import ImageTokenizer
 from .adversary import PatchDiscriminator, adversarial_losses
 from .crops import Crops, batches
-from .group_norm import quicken
-from .loop import Place, fit, restore
-from .muon import Rated
+from .group_norm import use_fast_norm
+from .loop import Process, fit, restore
+from .muon import RatedOptimizer
 
 Perceptual = Callable[[Tensor, Tensor], Tensor]  # pictures and originals (B, 3, S, S) to a distance
 COMMITMENT = 0.25  # weight of the encoder's pull towards its codes (VQ-VAE's β)
@@ -158,7 +158,7 @@ def adversarial_weight(recipe: TokenizerRecipe, step: int) -> float:
     return recipe.adversarial * min(1.0, step / max(1, recipe.ramp))
 
 
-def tokenizer_optimizers(trainee: TokenizerTrainee, recipe: TokenizerRecipe) -> list[Rated]:
+def tokenizer_optimizers(trainee: TokenizerTrainee, recipe: TokenizerRecipe) -> list[RatedOptimizer]:
     """AdamW for the tokenizer's trained part and, with another rate, for the discriminator where there is one."""
     learned = [p for p in trainee.vqvae.parameters() if p.requires_grad]
     if trainee.discriminator is None:
@@ -170,19 +170,19 @@ def tokenizer_optimizers(trainee: TokenizerTrainee, recipe: TokenizerRecipe) -> 
     ]
 
 
-def validation_pictures(images: Path, rows: list[Row], side: int) -> Tensor:
+def validation_pictures(images: Path, rows: list[Record], side: int) -> Tensor:
     """The plain centre crops (N, 3, side, side) of the same VALID pictures of the valid split each time; N = 0 where there are none."""
     valid = [row for row in rows if row.split == "valid"]
     order = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0)).tolist()
-    found = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], Counter())]
-    return torch.stack([torch.from_numpy(p) for p in found]).permute(0, 3, 1, 2) if found else torch.empty(0, 3, side, side)
+    parts = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], Counter())]
+    return torch.stack([torch.from_numpy(p) for p in parts]).permute(0, 3, 1, 2) if parts else torch.empty(0, 3, side, side)
 
 
 @torch.no_grad()
 def encoded(tokenizer: ImageTokenizer, pictures: Tensor) -> Tensor:
     """Codes (N, n) of pictures (N, 3, S, S), on the CPU."""
-    found = [tokenizer.encode(batch.to(tokenizer.codebook.device)).cpu() for batch in pictures.split(16)]
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.long)
+    parts = [tokenizer.encode(batch.to(tokenizer.codebook.device)).cpu() for batch in pictures.split(16)]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
 
 
 def judge(tokenizer: ImageTokenizer, pictures: Tensor, codes: Tensor) -> str:
@@ -199,10 +199,10 @@ def train_tokenizer(
     vqvae: JanusVQVAE,
     grid: int,
     images: Path,
-    rows: list[Row],
+    rows: list[Record],
     recipe: TokenizerRecipe,
     checkpoint: Path,
-    place: Place,
+    process: Process,
     tokens: Path | None = None,
     decoder_only: bool = False,
     perceptual: Perceptual | None = None,
@@ -217,15 +217,15 @@ def train_tokenizer(
         The tokenizer with averaged weights, and the counts of skipped pictures.
     """
     torch.set_flush_denormal(True)
-    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(place.device)
+    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(process.device)
     fixed = ImageTokenizer(trainee.average.module, grid)
     optims = tokenizer_optimizers(trainee, recipe)
     start = restore(checkpoint, "tokenizer", trainee, optims)
-    if place.device.type == "cpu":
-        quicken(trainee.vqvae)
+    if process.device.type == "cpu":
+        use_fast_norm(trainee.vqvae)
     crops = Crops(images, rows, "train", grid * fixed.patch, recipe.seed, tokens if decoder_only else None)
     skipped: Counter = Counter()
-    stream = batches(crops, recipe.batch, start, skipped, workers, place.rank, place.ranks)
+    stream = batches(crops, recipe.batch, start, skipped, workers, process.rank, process.ranks)
     valid = validation_pictures(images, rows, grid * fixed.patch)
     codes_before = encoded(fixed, valid) if decoder_only else None
     patience = max(8, 4 * trainee.unused.numel() // (recipe.batch * grid**2))
@@ -234,9 +234,9 @@ def train_tokenizer(
         trainee.average.update_parameters(trainee.vqvae)
         if not decoder_only and 0 < step < recipe.steps // 2:
             trainee.revive(patience)
-            place.same(*(v.quantize.embedding.weight.data for v in (trainee.vqvae, trainee.average.module)), trainee.unused)
-        pixels, codes = (t.to(place.device) for t in next(stream))
-        with torch.autocast(place.device.type, torch.bfloat16):
+            process.same(*(v.quantize.embedding.weight.data for v in (trainee.vqvae, trainee.average.module)), trainee.unused)
+        pixels, codes = (t.to(process.device) for t in next(stream))
+        with torch.autocast(process.device.type, torch.bfloat16):
             if decoder_only and not codes.numel():
                 codes = fixed.encode(pixels)
             pictures, codebook = trainee(pixels, codes)
@@ -249,5 +249,5 @@ def train_tokenizer(
     def note() -> str:
         return judge(fixed, valid, encoded(fixed, valid) if codes_before is None else codes_before)
 
-    fit("tokenizer", trainee, optims, recipe, checkpoint, start, loss_of, note, place)
+    fit("tokenizer", trainee, optims, recipe, checkpoint, start, loss_of, note, process)
     return fixed, skipped

@@ -12,7 +12,7 @@ import gradio as gr
 from ..exports import data_uri, png
 from ..models.prompt_domain import notice
 from ..settings import Settings, SettingsError, validate
-from .backend import DEFAULT_TARGET, Engine, Full, Loader
+from .backend import DEFAULT_TARGET, Backend, Full, Loader
 from .compare import PACE, wait_for_turn
 from .lanes import Lane
 from .text import CHANGE, FAILED, FULL
@@ -44,16 +44,16 @@ PARAMETERS = {
 }
 
 
-def publish(demo: gr.Blocks, engine: Engine, loader: Loader) -> None:
-    """Add /generate to the page being built, every parameter described; its runs take turns with the page's own."""
-    gr.api(endpoint(engine, loader), api_name="generate", concurrency_limit=None)
+def publish(demo: gr.Blocks, backend: Backend, loader: Loader) -> None:
+    """Add /generate to the page being built, every parameter described; its runs queue with the page's own."""
+    gr.api(endpoint(backend, loader), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
     for block, meaning in zip(published.inputs, PARAMETERS.values(), strict=True):
         block.label = meaning
 
 
-def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
-    """The function behind /generate, bound to an engine. Its signature and docstring become the endpoint's schema."""
+def endpoint(backend: Backend, loader: Loader) -> Callable[..., Any]:
+    """The function behind /generate, bound to a backend. Its signature and docstring become the endpoint's schema."""
 
     def generate(
         prompt: str,
@@ -82,10 +82,10 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
         Yields {"tokens": so far, "of": in all} while it decodes, and at last {"image": PNG data URI with the settings in its metadata,
         "run": settings, environment, statistics and every round, "notice": what to know when the prompt lies outside what the pair paints}.
         """
-        asked = locals()
+        arguments = locals()
         try:
-            settings = validate(engine.methods, **{name: asked[name] for name in PARAMETERS})
-            yield from decode(engine, loader, settings)
+            settings = validate(backend.methods, **{name: arguments[name] for name in PARAMETERS})
+            yield from decode(backend, loader, settings)
         except (SettingsError, Full) as error:
             raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
@@ -96,9 +96,9 @@ def endpoint(engine: Engine, loader: Loader) -> Callable[..., Any]:
     return generate
 
 
-def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
+def decode(backend: Backend, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
-    with engine.turns.place() as ahead:
+    with backend.run_queue.place() as ahead:
         for _ in wait_for_turn(ahead, Event()):
             yield {"tokens": 0, "of": 0}
         loading = loader.start(DEFAULT_TARGET)
@@ -108,12 +108,12 @@ def decode(engine: Engine, loader: Loader, settings: Settings) -> Iterator[dict[
             raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
         pair = loading.pair
         lane = Lane(settings, tuple(pair.grid))
-        shown = perf_counter()
-        with closing(engine.stream(pair, **settings.to_dict())) as rounds:
+        last_update = perf_counter()
+        with closing(backend.stream(pair, **settings.to_dict())) as rounds:
             for event in rounds:
                 lane.rounds.append(event)
-                if perf_counter() - shown >= PACE:
-                    shown = perf_counter()
+                if perf_counter() - last_update >= PACE:
+                    last_update = perf_counter()
                     yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
     lane.image = pair.picture(lane.tokens)
     run = lane.run(pair.name, pair.environment)

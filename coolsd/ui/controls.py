@@ -11,7 +11,7 @@ from ..settings import CHOICES, MAX_PROMPT, Settings, SettingsError, validate
 from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
-LISTENED = (  # to which only some methods listen
+METHOD_SETTINGS = (  # that only some methods use
     "delta",
     "nu",
     "mu_auto",
@@ -31,7 +31,7 @@ CONTROLS = (
     "target",
     "reference",
     "method",
-    *LISTENED,
+    *METHOD_SETTINGS,
     "temperature",
     "top_k",
     "top_p",
@@ -70,7 +70,7 @@ RANGES: dict[str, tuple[float, float, float]] = {
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """What Generate was pressed for: two lanes that differ in their method only."""
 
     target: str
@@ -78,20 +78,20 @@ class Ask:
     relaxed: Settings
 
 
-def read(values: Mapping[str, Any], methods: Collection[str], offers: Mapping[str, Any] = EMBEDDED) -> Ask:
+def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: Mapping[str, Any] = EMBEDDED) -> Request:
     """Two validated settings from the values of CONTROLS.
 
     Args:
-        offers: the targets, as models.targets describes them.
+        offers: the targets, as models.catalog describes them.
 
     Raises:
         SettingsError: any value that `validate` refuses, or a target that this page cannot run.
     """
     target = values["target"]
-    if not isinstance(target, str) or target not in offers:
-        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(offers)}.")
-    if offers[target].missing:
-        lacking = f"{offers[target].title} cannot run here yet; what it lacks stands under the target."
+    if not isinstance(target, str) or target not in target_statuses:
+        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(target_statuses)}.")
+    if target_statuses[target].missing:
+        lacking = f"{target_statuses[target].title} cannot run here yet; what it lacks stands under the target."
         raise SettingsError("target", f"{lacking} Choose {DEFAULT_TARGET}, which runs on any computer.")
     if not isinstance(values["mu_auto"], bool):
         raise SettingsError("mu", f"{values['mu_auto']!r} is not a yes or no. Give 'μ auto' as true or false.")
@@ -99,7 +99,7 @@ def read(values: Mapping[str, Any], methods: Collection[str], offers: Mapping[st
     shared["mu"] = None if values["mu_auto"] else _present(values["mu"])
     shared["neighbours"] = OWN.get(str(values["neighbours"]), values["neighbours"])
     reference = validate(methods, **shared, method=values["reference"])
-    return Ask(target, reference, validate(methods, **shared, method=values["method"]))
+    return Request(target, reference, validate(methods, **shared, method=values["method"]))
 
 
 def _present(mu: Any) -> Any:
@@ -109,27 +109,27 @@ def _present(mu: Any) -> Any:
 
 
 def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]:
-    """The controls of LISTENED that at least one of the two lanes listens to, as the others stand."""
-    heard = set()
+    """The controls of METHOD_SETTINGS that at least one of the two methods uses, given the other values."""
+    active = set()
     for method in (methods[values[lane]] for lane in ("reference", "method") if values[lane] in methods):
         drafted = values["tree"] if "tree" in method.uses and values["tree"] != "auto" else method.tree
-        heard |= set(method.uses) - ({"siblings"} if drafted == "chain" else set())
+        active |= set(method.uses) - ({"siblings"} if drafted == "chain" else set())
         if drafted == "chain" and method.schedule is not None:
-            heard.add("draft_length")
-    if "mu" in heard:
-        heard = heard - {"mu"} | {"mu_auto"} | (set() if values["mu_auto"] is True else {"mu"})
-    return heard
+            active.add("draft_length")
+    if "mu" in active:
+        active = active - {"mu"} | {"mu_auto"} | (set() if values["mu_auto"] is True else {"mu"})
+    return active
 
 
 def from_query(
-    query: Mapping[str, str], methods: Collection[str], offers: Mapping[str, Any] = EMBEDDED
+    query: Mapping[str, str], methods: Collection[str], target_statuses: Mapping[str, Any] = EMBEDDED
 ) -> tuple[dict[str, Any], list[str]]:
     """Control values a link asks for, and a sentence for each that was refused. Numbers may be all that `validate` takes, as anywhere."""
     values, notices = {}, []
     for name in CONTROLS:
         if name in query:
             try:
-                values[name] = _target(query[name], offers) if name == "target" else _parse(name, query[name], methods)
+                values[name] = _target(query[name], target_statuses) if name == "target" else _parse(name, query[name], methods)
             except ValueError as error:
                 notices.append(str(error).removesuffix("."))
     return values, notices
@@ -143,10 +143,10 @@ def span(name: str, value: Any) -> dict[str, float]:
     return {"minimum": min(low, value), "maximum": max(high, value)}
 
 
-def _target(text: str, offers: Mapping[str, Any]) -> str:
-    if text not in offers:
-        raise ValueError(f"there is no target called {text[:40]!r}, only {', '.join(offers)}")
-    if missing := offers[text].missing:
+def _target(text: str, target_statuses: Mapping[str, Any]) -> str:
+    if text not in target_statuses:
+        raise ValueError(f"there is no target called {text[:40]!r}, only {', '.join(target_statuses)}")
+    if missing := target_statuses[text].missing:
         lacks = "; ".join(line.split(". ")[0].removesuffix(".") for line in missing)
         raise ValueError(f"target={text} cannot run here yet: {lacks} (choose it at the top for how to get it)")
     return text

@@ -9,19 +9,19 @@ import gradio as gr
 import plotly
 
 from .. import exports
-from ..models.catalog import Offer
+from ..models.catalog import TargetStatus
 from ..settings import CHOICES, TREES, SettingsError
 from . import api, claims_tab, figures, lanes, templates
-from .backend import DEFAULT_TARGET, EMBEDDED, Engine, Loader, default_engine
+from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
 from .compare import View, compare, describe, snapshot
-from .controls import CONTROLS, DEFAULTS, LISTENED, RANGES, Ask, from_query, listening, read, span
+from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, RANGES, Request, from_query, listening, read, span
 from .laboratory import tab
-from .text import CHANGE, EXAMPLES, RUNNING, about, offered
+from .text import CHANGE, EXAMPLES, RUNNING, about, describe_target
 
 EVENTS = 100  # that may wait for a thread
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
-SUITED = ("reference", "method", "top_k", "cfg_scale")  # what follows the target
+TARGET_DEFAULTS = ("reference", "method", "top_k", "cfg_scale")  # what follows the target
 NAMES = str(list(CONTROLS))
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
 LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
@@ -29,22 +29,22 @@ STOPPED = "Stopped. Press Generate to start again."
 STOPPING = "(shown) => (shown?.tone === 'busy' ? { status: 'Stopping.', tone: 'busy' } : shown)"
 
 
-def build(engine: Engine | None = None, recorded: Path = exports.RECORDED) -> gr.Blocks:
+def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> gr.Blocks:
     """The whole page.
 
     Args:
-        engine: what decodes; None takes the project's own.
+        backend: what decodes; None takes the package itself.
         recorded: folder with the comparison shown before anything is pressed; nothing is shown when it holds none.
     """
-    engine = engine or default_engine()
-    loader = Loader(engine.load)
+    backend = backend or default_backend()
+    loader = Loader(backend.load)
     plotly_js = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
     gr.set_static_paths([plotly_js])
     with gr.Blocks(title="COOL-SD", fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
-        page = Page(engine, loader, f'<script src="gradio_api/file={plotly_js.as_posix()}"></script>')
+        page = Page(backend, loader, f'<script src="gradio_api/file={plotly_js.as_posix()}"></script>')
         page.draw(recorded)
         page.connect(demo)
-        api.publish(demo, engine, loader)
+        api.publish(demo, backend, loader)
     demo.queue(max_size=EVENTS, default_concurrency_limit=1)
     demo.loader = loader
     return demo
@@ -73,12 +73,12 @@ def launch_options() -> dict[str, Any]:
 class Page:
     """Components by name while the page is built; of the runs it holds nothing but the stop events, by session."""
 
-    def __init__(self, engine: Engine, loader: Loader, plotly_tag: str):
-        self.engine = engine
+    def __init__(self, backend: Backend, loader: Loader, plotly_tag: str):
+        self.backend = backend
         self.loader = loader
         self.plotly_tag = plotly_tag
         self.controls: dict[str, Any] = {}
-        self.heard = listening(DEFAULTS, engine.methods)
+        self.active = listening(DEFAULTS, backend.methods)
         self.stops: dict[str, threading.Event] = {}
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Page:
             )
             theme = gr.Button("Light / dark", size="sm", scale=0, min_width=110)
             theme.click(None, js="() => coolsd.toggleTheme()", **PRIVATE)
-        self.offered = gr.Markdown(visible=False, elem_id="offered")
+        self.target_note = gr.Markdown(visible=False, elem_id="offered")
         with gr.Tabs():
             with gr.Tab("Generate", id="generate"):
                 self.draw_generate(first)
@@ -131,7 +131,7 @@ class Page:
                     js_on_load="coolsd.chart(element, props, watch)",
                     head=self.plotly_tag,
                     apply_default_css=False,
-                    shapes=figures.shapes(self.engine.methods),
+                    shapes=figures.shapes(self.backend.methods),
                 )
                 self.draw_schedule()
         with gr.Accordion("Compare the two pictures", open=False) as self.comparing:
@@ -154,7 +154,7 @@ class Page:
     def draw_more(self) -> None:
         """What most people leave alone."""
         with gr.Accordion("Methods and their settings", open=False):
-            choices = [(method.title, name) for name, method in self.engine.methods.items()]
+            choices = [(method.title, name) for name, method in self.backend.methods.items()]
             with gr.Row():
                 self.controls["reference"] = gr.Dropdown(choices, value=DEFAULTS["reference"], label="Reference lane (left)")
                 self.controls["method"] = gr.Dropdown(choices, value=DEFAULTS["method"], label="Relaxed lane (right)")
@@ -184,12 +184,12 @@ class Page:
     def number(self, name: str, label: str) -> None:
         """A slider over a setting's range."""
         low, high, step = RANGES[name]
-        more = {"visible": name in self.heard or name not in LISTENED}
+        more = {"visible": name in self.active or name not in METHOD_SETTINGS}
         self.controls[name] = gr.Slider(low, high, DEFAULTS[name], step=step, label=label, min_width=90, buttons=[], **more)
 
     def choice(self, name: str, label: str) -> None:
         """One of the few values of a setting."""
-        more = {"visible": name in self.heard}
+        more = {"visible": name in self.active}
         self.controls[name] = gr.Radio(list(CHOICES[name]), value=DEFAULTS[name], label=label, min_width=200, **more)
 
     def bound(self, template: str, value: Any, **more: Any) -> gr.HTML:
@@ -200,8 +200,8 @@ class Page:
         """The recorded comparison, or empty lanes that say what to do."""
         comparison = exports.recorded(folder)
         if comparison is None:
-            ask = read({**DEFAULTS}, self.engine.methods)
-            empty = [lanes.Lane(s, (16, 16), "empty") for s in (ask.reference, ask.relaxed)]
+            request = read({**DEFAULTS}, self.backend.methods)
+            empty = [lanes.Lane(s, (16, 16), "empty") for s in (request.reference, request.relaxed)]
             return snapshot(empty, "Type a prompt and press Generate. Move δ and watch ω.", None, tone="")
         pair_of_lanes = [lanes.from_run(comparison.reference), lanes.from_run(comparison.relaxed)]
         run = comparison.relaxed
@@ -220,44 +220,44 @@ class Page:
         """Wire the controls to what they do. Every event is private: the public endpoint is `generate`."""
         inputs = [self.controls[name] for name in CONTROLS]
         buttons = [self.generate, self.stop, self.status]
-        shown = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
+        outputs = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
         pressed = [self.generate.click, self.controls["prompt"].submit]
         start = gr.on(pressed, self.prepare, inputs, buttons, concurrency_limit=None, **RAW, **PRIVATE)
-        run = start.success(self.run, inputs, shown, concurrency_limit=None, **RAW, **PRIVATE)
+        run = start.success(self.run, inputs, outputs, concurrency_limit=None, **RAW, **PRIVATE)
         start.failure(self.refused, inputs, self.status, queue=False, **RAW, **PRIVATE)
-        run.failure(self.freed, None, buttons, queue=False, **PRIVATE)
+        run.failure(self.unlock, None, buttons, queue=False, **PRIVATE)
         start.success(None, inputs, None, js=f"(...values) => coolsd.link({NAMES}, values)", **PRIVATE)
         self.stop.click(None, self.status, self.status, js=STOPPING, **PRIVATE)
         self.stop.click(self.stop_run, None, buttons, queue=False, **PRIVATE)
-        demo.unload(self.left)
+        demo.unload(self.leave)
         self.copy.click(None, inputs, self.status, js=f"(...values) => coolsd.copyLink({NAMES}, values)", **PRIVATE)
         deciding = [self.controls[name].change for name in ("reference", "method", "tree", "mu_auto")]
-        gr.on(deciding, self.fit, inputs, [self.controls[name] for name in LISTENED], queue=False, **RAW, **PRIVATE)
+        gr.on(deciding, self.fit, inputs, [self.controls[name] for name in METHOD_SETTINGS], queue=False, **RAW, **PRIVATE)
         follow = f"(...values) => coolsd.controls({NAMES}, values)"
-        moved = [self.controls[name].change for name in ("method", *LISTENED)]
+        moved = [self.controls[name].change for name in ("method", *METHOD_SETTINGS)]
         gr.on([*moved, demo.load], None, inputs, None, js=follow, **PRIVATE)
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)
         target = self.controls["target"]
-        demo.load(self.offer, None, target, concurrency_limit=None, **PRIVATE)
-        target.change(self.explain, target, self.offered, queue=False, **RAW, **PRIVATE)
-        target.input(self.suit, target, [self.controls[name] for name in SUITED], queue=False, **RAW, **PRIVATE)
+        demo.load(self.list_targets, None, target, concurrency_limit=None, **PRIVATE)
+        target.change(self.explain, target, self.target_note, queue=False, **RAW, **PRIVATE)
+        target.input(self.target_defaults, target, [self.controls[name] for name in TARGET_DEFAULTS], queue=False, **RAW, **PRIVATE)
         demo.load(self.watch_pair, None, self.pair, concurrency_limit=None, **PRIVATE)
 
     def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
         if request.session_hash in self.stops:
             raise gr.Error(BUSY, title=RUNNING, print_exception=False)
-        self.ask(values)
+        self.validated(values)
         if request.session_hash:
             self.stops[request.session_hash] = threading.Event()
         return gr.update(interactive=False), gr.update(interactive=True), say("Starting.")
 
-    def read(self, values: tuple[Any, ...]) -> Ask:
+    def read(self, values: tuple[Any, ...]) -> Request:
         """As `controls.read`, with this machine's targets."""
         named = dict(zip(CONTROLS, values, strict=True))
-        return read(named, self.engine.methods, self.engine.offer(named["target"]))
+        return read(named, self.backend.methods, self.backend.statuses_for(named["target"]))
 
-    def ask(self, values: tuple[Any, ...]) -> Ask:
+    def validated(self, values: tuple[Any, ...]) -> Request:
         """The validated request behind control values."""
         try:
             return self.read(values)
@@ -268,7 +268,7 @@ class Page:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
         stop = self.stops.get(request.session_hash) or threading.Event()
         try:
-            for view in compare(self.engine, self.loader, self.ask(values), stop):
+            for view in compare(self.backend, self.loader, self.validated(values), stop):
                 if view.ended:
                     self.stops.pop(request.session_hash, None)
                     if stop.is_set() and view.tone == "good":
@@ -297,7 +297,7 @@ class Page:
             return say(str(error), "bad")
         return gr.skip() if request.session_hash in self.stops else say(LOST, "bad")
 
-    def freed(self, request: gr.Request) -> tuple[Any, ...]:
+    def unlock(self, request: gr.Request) -> tuple[Any, ...]:
         """The run ended without its last view: free the button."""
         self.stops.pop(request.session_hash, None)
         return gr.update(interactive=True), gr.update(interactive=False), say(LOST, "bad")
@@ -309,44 +309,44 @@ class Page:
             return gr.skip(), gr.skip(), gr.skip()
         return gr.update(interactive=True), gr.update(interactive=False), say(STOPPED, "")
 
-    def left(self, request: gr.Request) -> None:
+    def leave(self, request: gr.Request) -> None:
         """The visitor closed the page."""
         if stop := self.stops.pop(request.session_hash, None):
             stop.set()
 
     def fit(self, *values: Any) -> list[Any]:
         """Show the settings that one of the two lanes listens to, and hide the others."""
-        heard = listening(dict(zip(CONTROLS, values, strict=True)), self.engine.methods)
-        return [gr.update(visible=name in heard) for name in LISTENED]
+        active = listening(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
+        return [gr.update(visible=name in active) for name in METHOD_SETTINGS]
 
-    def offer(self) -> Any:
+    def list_targets(self) -> Any:
         """The target picker with all targets, each saying whether it runs here."""
-        return gr.update(choices=choices(self.engine.offers()))
+        return gr.update(choices=choices(self.backend.target_statuses()))
 
-    def chosen(self, target: Any) -> Offer | None:
+    def chosen(self, target: Any) -> TargetStatus | None:
         """The target behind the picker's value; None where there is none."""
-        return self.engine.offer(target).get(target) if isinstance(target, str) else None
+        return self.backend.statuses_for(target).get(target) if isinstance(target, str) else None
 
     def explain(self, target: Any) -> Any:
         """What the chosen target lacks here and how to get it, or what to know before it is used."""
-        offer = self.chosen(target)
-        words = offered(offer) if offer else ""
+        target_status = self.chosen(target)
+        words = describe_target(target_status) if target_status else ""
         return gr.update(value=words, visible=bool(words))
 
-    def suit(self, target: Any) -> list[Any]:
+    def target_defaults(self, target: Any) -> list[Any]:
         """The settings a target's authors sampled with; plain AR in both lanes where it has no drafter."""
-        offer = self.chosen(target)
-        if offer is None:
-            return [gr.skip()] * len(SUITED)
-        fitting = {name: DEFAULTS[name] for name in SUITED} | offer.settings
-        if not offer.drafts:
+        target_status = self.chosen(target)
+        if target_status is None:
+            return [gr.skip()] * len(TARGET_DEFAULTS)
+        fitting = {name: DEFAULTS[name] for name in TARGET_DEFAULTS} | target_status.settings
+        if not target_status.drafts:
             fitting |= {"reference": "ar", "method": "ar"}
-        return [gr.update(value=fitting[name]) for name in SUITED]
+        return [gr.update(value=fitting[name]) for name in TARGET_DEFAULTS]
 
     def restore(self, request: gr.Request) -> list[Any]:
         """Set the controls a link asks for; say which of its values were not usable."""
         query = dict(request.query_params)
-        values, notices = from_query(query, self.engine.methods, self.engine.offer(query.get("target", DEFAULT_TARGET)))
+        values, notices = from_query(query, self.backend.methods, self.backend.statuses_for(query.get("target", DEFAULT_TARGET)))
         updates = [shows(name, values[name]) if name in values else gr.skip() for name in CONTROLS]
         if notices:
             return [*updates, say(f"The link was not used in full: {'; '.join(notices)}. The usual values stand there instead.", "bad")]
@@ -365,9 +365,12 @@ class Page:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
 
 
-def choices(offers: Mapping[str, Any]) -> list[tuple[str, str]]:
+def choices(target_statuses: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Targets for the picker."""
-    return [(f"target: {offer.title}{' (not here yet)' if offer.missing else ''}", name) for name, offer in offers.items()]
+    return [
+        (f"target: {target_status.title}{' (not here yet)' if target_status.missing else ''}", name)
+        for name, target_status in target_statuses.items()
+    ]
 
 
 def shows(name: str, value: Any) -> Any:

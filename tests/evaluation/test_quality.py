@@ -17,7 +17,7 @@ import coolsd.__main__ as cli
 from coolsd.data import features, metrics, store
 from coolsd.data.pictures import square
 from coolsd.evaluation import photos, samples, specks
-from coolsd.evaluation.prompts import DEFAULTS, FIXED, Asked
+from coolsd.evaluation.prompts import DEFAULTS, FIXED, PromptCase
 from coolsd.evaluation.quality import cards, defaults, methods, pair, probe
 from coolsd.evaluation.study import Study
 from coolsd.models.vq import ImageTokenizer
@@ -119,7 +119,12 @@ def test_a_probe_learns_kinds_and_not_noise():
 
 def test_agreement_counts_kinds_colours_and_traits(album):
     kinds = list(SHADES)
-    asked = [Asked("a red rose", "rose", "red"), Asked("a blue rose", "rose", "blue"), Asked("the sea", "sea"), Asked("a forest", "forest")]
+    asked = [
+        PromptCase("a red rose", "rose", "red"),
+        PromptCase("a blue rose", "rose", "blue"),
+        PromptCase("the sea", "sea"),
+        PromptCase("a forest", "forest"),
+    ]
     shown = ["rose", "rose", "sea", "sea"]
     pictures = [Image.new("RGB", (16, 16), SHADES[kind]) for kind in shown]
     tensors = torch.stack([torch.tensor(SHADES[kind]).float()[:, None, None].expand(3, 16, 16) / 127.5 - 1 for kind in SHADES])
@@ -135,7 +140,7 @@ def test_agreement_counts_kinds_colours_and_traits(album):
 
 
 def test_the_error_of_a_share_is_over_prompts_not_pictures():
-    asked = [Asked("a", "a")] * 10 + [Asked("b", "b")] * 10
+    asked = [PromptCase("a", "a")] * 10 + [PromptCase("b", "b")] * 10
     share = pair._over_prompts(asked, torch.tensor([True] * 10 + [False] * 10))
     assert (share.value, share.error) == (0.5, pytest.approx(0.5))
 
@@ -174,9 +179,9 @@ def test_kid_of_reconstructions_is_one_half_against_the_other():
     random = torch.Generator().manual_seed(0)
     empty = torch.empty(0)
 
-    def measured(shift: float) -> photos.Measured:
+    def measured(shift: float) -> photos.PhotoFigures:
         judged, named = torch.randn(40, 8, generator=random) + shift, torch.randn(40, 6, generator=random) + shift
-        return photos.Measured(torch.arange(40), named, judged, empty, empty, torch.full((40,), 22.0))
+        return photos.PhotoFigures(torch.arange(40), named, judged, empty, empty, torch.full((40,), 22.0))
 
     real, copies = measured(0.0), measured(0.5)
     figures = pair.reconstruction_figures(copies, real)
@@ -223,7 +228,12 @@ def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tm
 
 # ---- whole commands
 
-TOY = (Asked("a red rose", "rose", "red"), Asked("a sunflower", "sunflower"), Asked("the sea", "sea"), Asked("a forest", "forest"))
+TOY = (
+    PromptCase("a red rose", "rose", "red"),
+    PromptCase("a sunflower", "sunflower"),
+    PromptCase("the sea", "sea"),
+    PromptCase("a forest", "forest"),
+)
 SETTINGS = {"cfg_scale": 2.0, "top_k": 16, "temperature": 1.0}
 
 
@@ -259,7 +269,7 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     card = tmp_path / "README.md"
     card.write_text("# pair\n\nbefore\n")
     for _ in range(2):
-        cards.replace_section(card, "eval meadow", cards.meadow_section({"command": "eval"} | report))
+        cards.replace_section(card, "eval meadow", cards.pair_section({"command": "eval"} | report))
     text = card.read_text()
     assert text.startswith("# pair\n\nbefore\n")
     assert text.count("## Measured on `valid`") == 1
@@ -272,7 +282,7 @@ def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_pa
     monkeypatch.setattr(methods, "verdicts", lambda rows, steps, names: judged.update(steps=steps) or verdicts(rows, steps, names))
     report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
     rows = {row["label"]: row for row in report["rows"]}
-    assert list(rows) == [label for label, _, _ in methods.LANES]
+    assert list(rows) == [label for label, _, _ in methods.VARIANTS]
     assert rows["AR"]["against_ar"] is None
     assert rows["AR"]["accept_length"]["value"] == 1
     assert rows["Eagle-1"]["bias_per_token"] == pytest.approx(0, abs=1e-6)
@@ -339,7 +349,7 @@ def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
         (method, length) for method in ("eagle1", "coolsd") for length in (1, 3)
     }
     assert report["suggested"]["draft_length"] in (1, 3)
-    card = cards.sweep_section(report | {"command": "eval sweep"})
+    card = cards.defaults_section(report | {"command": "eval sweep"})
     assert "| guidance | top-k | temperature | KID × 1000 |" in card
     assert "draft_length" in card.split("It takes: ")[1]
     assert card.count("\n| coolsd draft_length=") == 2
@@ -412,7 +422,7 @@ def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch
     assert json.loads((tmp_path / "out" / "quality.json").read_text())["command"].endswith("--pictures 7 --top-k 9")
     assert "fine" in capsys.readouterr().out
     monkeypatch.setattr(defaults, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})
-    monkeypatch.setattr(cards, "sweep_section", lambda report: report["command"])
+    monkeypatch.setattr(cards, "defaults_section", lambda report: report["command"])
     assert cli.main(["eval", "sweep", *where, "--cfg-scale", "2", "3.5", "--quick", "--top-k", "9"]) == 0
     swept = json.loads((tmp_path / "kept" / "quick" / "sweep.json").read_text())
     assert swept["grid"] == {"cfg_scale": [2.0, 3.5], "top_k": [9], "temperature": [0.9]}

@@ -14,11 +14,11 @@ from torch import nn
 from transformers import JanusVQVAE
 
 from coolsd.__main__ import main
-from coolsd.data.pictures import read_rows
+from coolsd.data.pictures import read_records
 from coolsd.data.store import load_checkpoint
 from coolsd.models.vq import load_vq
 from coolsd.training import crops, loop, tokenizer
-from coolsd.training.group_norm import QuickNorm, quicken
+from coolsd.training.group_norm import FastNorm, use_fast_norm
 
 SMALL = ["--grid", "4", "--codes", "16", "--multipliers", "1", "1", "1", "--batch", "4", "--workers", "0", "--warmup", "2"]
 
@@ -44,7 +44,7 @@ def train(folder: Path, out: Path, *options: str, steps: int) -> int:
 
 
 def error(folder: Path, vq: Path) -> float:
-    rows = read_rows(folder / "index.csv")
+    rows = read_records(folder / "index.csv")
     pixels = tokenizer.validation_pictures(folder, rows, 16)
     ours = load_vq(vq, 4)
     return F.mse_loss(ours.decode(ours.encode(pixels)), pixels).item()
@@ -116,14 +116,14 @@ def test_stored_tokens_give_the_codes_of_their_crops(folder, tmp_path):
     vqvae().save_pretrained(tmp_path / "vq")
     files = ["--images", str(folder), "--csv", str(folder / "index.csv"), "--grid", "4", "--out", str(tmp_path / "tokens")]
     assert main(["train", "encode", *files, "--tokenizer", str(tmp_path / "vq"), "--variants", "3"]) == 0
-    stream = crops.Crops(folder, read_rows(folder / "index.csv"), "train", 16, 0, tmp_path / "tokens")
+    stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0, tmp_path / "tokens")
     assert len(stream) == 12
     pixels, codes = next(crops.batches(stream, 12, 0, Counter()))
     assert torch.equal(load_vq(tmp_path / "vq", 4).encode(pixels), codes)
 
 
 def test_the_stream_goes_on_where_it_was(folder):
-    stream = crops.Crops(folder, read_rows(folder / "index.csv"), "train", 16, 0)
+    stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0)
     whole, skipped = crops.batches(stream, 4, 0, Counter()), Counter()
     first = [next(whole)[0] for _ in range(4)]
     later = next(crops.batches(stream, 4, 3, Counter()))[0]
@@ -165,7 +165,7 @@ def test_the_quick_norm_is_group_norm():
         return [p.grad.clone() for p in network.parameters()]
 
     plain = gradients()
-    quicken(network)
-    assert isinstance(network[1], QuickNorm)
+    use_fast_norm(network)
+    assert isinstance(network[1], FastNorm)
     for ours, theirs in zip(gradients(), plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
-from pages import METHODS, asked, engine, served, session, slow_stream
+from pages import METHODS, asked, backend, served, session, slow_stream
 from PIL import Image
 from tiny import tiny_pair
 
@@ -30,9 +30,9 @@ from coolsd.ui.text import CHANGE, FAILED, FULL
 
 
 def test_defaults_are_the_projects():
-    ask = asked()
-    assert ask.relaxed == Settings(prompt=controls.DEFAULTS["prompt"], top_k=controls.DEFAULTS["top_k"])
-    assert ask.reference == replace(ask.relaxed, method="eagle1")
+    request = asked()
+    assert request.relaxed == Settings(prompt=controls.DEFAULTS["prompt"], top_k=controls.DEFAULTS["top_k"])
+    assert request.reference == replace(request.relaxed, method="eagle1")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
 
 
 @pytest.mark.parametrize(
-    ("change", "heard"),
+    ("change", "active"),
     [
         ({}, {"delta", "nu", "mu_auto", "clamp", "draft_length", "tree"}),
         ({"mu_auto": False}, {"delta", "nu", "mu_auto", "mu", "clamp", "draft_length", "tree"}),
@@ -161,8 +161,8 @@ def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
         ({"reference": "magic", "method": None}, set()),
     ],
 )
-def test_only_settings_that_a_lane_listens_to_are_shown(change, heard):
-    assert controls.listening({**controls.DEFAULTS, **change}, METHODS) == heard
+def test_only_settings_that_a_lane_listens_to_are_shown(change, active):
+    assert controls.listening({**controls.DEFAULTS, **change}, METHODS) == active
 
 
 def test_a_link_spells_every_setting():
@@ -178,7 +178,7 @@ def test_a_link_spells_every_setting():
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    with served(engine(slow_stream(0.005)), tmp_path_factory.mktemp("runs")) as demo:
+    with served(backend(slow_stream(0.005)), tmp_path_factory.mktemp("runs")) as demo:
         yield Client(demo.local_url, verbose=False)
 
 
@@ -221,7 +221,7 @@ def test_generate_refuses_bad_input_with_advice(api, change, told):
 
 
 def test_no_pop_up_is_called_error():
-    made = engine(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
+    made = backend(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
     generate = endpoint(made, Loader(made.load))
     page = Page(made, Loader(made.load), "")
     values = [{**controls.DEFAULTS, "delta": None}[name] for name in controls.CONTROLS]
@@ -237,7 +237,7 @@ def test_no_pop_up_is_called_error():
         titles[what] = caught.value.title
     with ExitStack() as line:
         for _ in range(QUEUE + 1):
-            line.enter_context(made.turns.place())
+            line.enter_context(made.run_queue.place())
         with pytest.raises(gr.Error) as caught:
             list(generate("lake"))
     titles["full"] = caught.value.title
@@ -293,7 +293,7 @@ def test_two_people_get_their_own_results(api):
 
 
 def test_events_are_private(tmp_path):
-    demo = build(engine(), tmp_path)
+    demo = build(backend(), tmp_path)
     functions = list(demo.fns.values())
     public = [f for f in functions if f.api_visibility == "public"]
     assert [f.api_name for f in public] == ["generate"]
@@ -301,7 +301,7 @@ def test_events_are_private(tmp_path):
 
 
 def test_every_control_has_a_name(tmp_path):
-    demo = build(engine(), tmp_path)
+    demo = build(backend(), tmp_path)
     kinds = gr.Slider | gr.Textbox | gr.Dropdown | gr.Checkbox | gr.Number
     named = [block for block in demo.blocks.values() if isinstance(block, kinds)]
     assert len(named) >= len(controls.CONTROLS)
@@ -309,7 +309,7 @@ def test_every_control_has_a_name(tmp_path):
 
 
 def test_pickers_offer_every_method(tmp_path):
-    demo = build(engine(), tmp_path)
+    demo = build(backend(), tmp_path)
     pickers = [b for b in demo.blocks.values() if isinstance(b, gr.Dropdown) and b.label.endswith(("(left)", "(right)"))]
     assert len(pickers) == 2
     assert all([value for _, value in b.choices] == list(METHODS) for b in pickers)
@@ -318,7 +318,7 @@ def test_pickers_offer_every_method(tmp_path):
 def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
     runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), tmp_path, "lake")
-    demo = build(engine(load=lambda name: pytest.fail("nothing may load")), tmp_path)
+    demo = build(backend(load=lambda name: pytest.fail("nothing may load")), tmp_path)
     shown = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "a.badge" in b.value]
     assert shown[0]["a.badge"] == shown[0]["b.badge"] == "recorded"
     assert shown[0]["b.picture"].startswith("data:image/png;base64,")
@@ -327,7 +327,7 @@ def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
 
 
 def test_a_view_touches_only_what_changed(tmp_path):
-    page = Page(engine(), Loader(lambda name: tiny_pair()), "")
+    page = Page(backend(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(tmp_path)
     assert set(page.changes(View("waiting"))) == {page.status}
@@ -336,7 +336,7 @@ def test_a_view_touches_only_what_changed(tmp_path):
 
 
 def test_stop_is_heard_whenever_it_comes(tmp_path):
-    page = Page(made := engine(), Loader(lambda name: tiny_pair()), "")
+    page = Page(made := backend(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)
@@ -353,18 +353,18 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
 
     page.prepare(session("a"), *values)
     for shown in page.run(session("a"), *values):
-        if made.turns._line and "done" in str(shown.get(page.lanes, {}).get("b.state")):  # after the last token, before the last view
+        if made.run_queue._line and "done" in str(shown.get(page.lanes, {}).get("b.state")):  # after the last token, before the last view
             page.stop_run(session("a"))
     assert said(shown).startswith("Stopped. Both pictures")
     assert page.stop_run(session("a"))[-1]["status"].startswith("Stopped")  # nothing runs any more
 
     page.prepare(session("a"), *values)
-    page.left(session("a"))
+    page.leave(session("a"))
     assert not page.stops
 
 
 def test_a_run_begun_at_the_last_view_keeps_its_stop(tmp_path):
-    page = Page(engine(), Loader(lambda name: tiny_pair()), "")
+    page = Page(backend(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)

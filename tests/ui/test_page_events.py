@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import gradio as gr
 import pytest
-from pages import engine, session
+from pages import backend, session
 from tiny import tiny_pair
 
 import coolsd
@@ -25,7 +25,7 @@ def drawn(tmp_path_factory) -> tuple[Page, dict]:
     folder = tmp_path_factory.mktemp("runs")
     runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
-    page = Page(engine(), Loader(lambda name: tiny_pair()), "")
+    page = Page(backend(), Loader(lambda name: tiny_pair()), "")
     with gr.Blocks():
         page.draw(folder)
     return page, {"lanes": page.lanes.value, "export": page.export.value}
@@ -33,12 +33,12 @@ def drawn(tmp_path_factory) -> tuple[Page, dict]:
 
 @pytest.fixture
 def page(drawn) -> Page:
-    return placed(drawn[0], engine())
+    return placed(drawn[0], backend())
 
 
 def placed(page: Page, made) -> Page:
     """The page on another engine."""
-    page.engine, page.loader = made, Loader(made.load)
+    page.backend, page.loader = made, Loader(made.load)
     return page
 
 
@@ -76,19 +76,19 @@ def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_ow
 def overloaded(page: Page) -> None:
     with ExitStack() as line:
         for _ in range(QUEUE + 1):
-            line.enter_context(page.engine.turns.place())
+            line.enter_context(page.backend.run_queue.place())
         assert "Too many people" in run(page)[-1][page.status]["status"]
 
 
 def broken(page: Page) -> None:
     page.loader = Loader(lambda name: 1 / 0)
     assert "ZeroDivisionError" in run(page)[-1][page.status]["status"]
-    page.loader = Loader(page.engine.load)
+    page.loader = Loader(page.backend.load)
 
 
 def lost(page: Page) -> None:
     page.prepare(session("a"), *VALUES)
-    page.freed(session("a"))
+    page.unlock(session("a"))
 
 
 def abandoned(page: Page) -> None:
@@ -103,7 +103,7 @@ def test_whatever_ends_a_run_its_visitor_can_start_another(page, ending):
     ending(page)
     page.prepare(session("a"), *VALUES)
     assert not page.stops[session("a").session_hash].is_set()
-    page.left(session("a"))
+    page.leave(session("a"))
 
 
 def test_a_run_ends_when_its_page_is_closed(page):
@@ -115,13 +115,13 @@ def test_a_run_ends_when_its_page_is_closed(page):
             for event in coolsd.stream(*args, **settings):
                 rounds.append(timed)
                 if event.index == 1 and not timed:
-                    page.left(session("a"))
+                    page.leave(session("a"))
                 yield event
         finally:
             if not timed:
                 ended.set()
 
-    placed(page, engine(stream))
+    placed(page, backend(stream))
     last = run(page)[-1]
     assert last[page.status]["status"].startswith("Stopped")
     assert ended.is_set()
@@ -132,13 +132,13 @@ def test_a_run_ends_when_its_page_is_closed(page):
 def test_whoever_leaves_before_the_run_begins_decodes_nothing(page):
     page.prepare(session("a"), *VALUES)
     stop = page.stops[session("a").session_hash]
-    page.left(session("a"))
+    page.leave(session("a"))
     assert stop.is_set()
 
 
 def test_what_decides_which_settings_are_shown_is_listened_to(tmp_path):
     """By name in the built page: these controls' changes reach the function that shows and hides the others, with all values."""
-    demo = build(engine(), tmp_path)
+    demo = build(backend(), tmp_path)
     fits = [function for function in demo.fns.values() if function.name == "fit"]
     assert len(fits) == 1
     names = {block.label: name for name, block in zip(controls.CONTROLS, fits[0].inputs, strict=True)}

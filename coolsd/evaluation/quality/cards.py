@@ -53,9 +53,9 @@ def decoders_table(rows: dict[str, dict[str, Any]]) -> str:
     return table(head, [(name, *_reconstruction(figures)) for name, figures in rows.items()])
 
 
-def meadow_section(report: dict[str, Any]) -> str:
+def pair_section(report: dict[str, Any]) -> str:
     """The card's section of `eval meadow`."""
-    tokenizer, target, probe, shown = (report[name] for name in ("tokenizer", "target", "probe", "agreement"))
+    tokenizer, target, probe, agreement = (report[name] for name in ("tokenizer", "target", "probe", "agreement"))
     psnr, kid_lite2, kid_lite0 = _reconstruction(tokenizer)
     rows = [
         ("reconstruction PSNR (mean over photos)", psnr, "≥ 22 dB"),
@@ -67,9 +67,9 @@ def meadow_section(report: dict[str, Any]) -> str:
         ("what a caption gains", with_error(target["caption_gain"]), "> 0"),
     ]
     rows += [
-        (words, f"{with_error(shown[name], 0, 100)} % of {shown[name]['pictures']}", aim)
+        (words, f"{with_error(agreement[name], 0, 100)} % of {agreement[name]['pictures']}", aim)
         for name, (words, aim) in AIMS.items()
-        if name in shown
+        if name in agreement
     ]
     specks = report["specks"]
     rows.append(("specks, share of patches", with_error(specks["painted"], 2, 100) + " %", f"≤ {200 * specks['photos']['value']:.2f} %"))
@@ -121,17 +121,17 @@ def quality_section(report: dict[str, Any]) -> str:
     return f"## Quality of each method\n\n`{report['command']}`\n\n{table(head, rows)}\n\n" + "\n".join(text) + f"\n\n{verdicts}\n"
 
 
-def sweep_section(report: dict[str, Any]) -> str:
+def defaults_section(report: dict[str, Any]) -> str:
     """The card's section of `eval sweep`."""
     shares = ("scene_top1", "flower_top5", "colour")
     rows = []
     for row in report["rows"]:
-        swept, found = row["settings"], row["agreement"]
+        swept, agreement = row["settings"], row["agreement"]
         rows.append(
             (
                 *(f"{value:g}" for value in swept.values()),
                 with_error(row["kid"], 2, 1000),
-                *(with_error(found[name], 0, 100) if name in found else "" for name in shares),
+                *(with_error(agreement[name], 0, 100) if name in agreement else "" for name in shares),
                 with_error(row["obeyed"], 0, 100),
                 f"{row['accept_length']:.2f}",
             )

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ...data.captions import PLACES, petal_colour, scene_traits
 from ...data.metrics import Estimate, kid, mean_estimate, perplexity
-from ...data.pictures import Row, square
+from ...data.pictures import Record, square
 from ...data.pictures import opener as picture_opener
 from ...data.store import progress
 from ...models.pair import LoadedPair
 from ...models.vq import ImageTokenizer, to_uint8
-from ..photos import Measured, chosen, measure
-from ..prompts import FIXED, Asked
+from ..photos import PhotoFigures, chosen, measure
+from ..prompts import FIXED, PromptCase
 from ..samples import Job, log_prob
 from ..specks import isolation, speck_limit, speck_share
 from ..study import Study
@@ -47,7 +47,7 @@ QUICK = Size(photos=48, scored=8, a_kind=4, seeds=1)
 # ---- tokenizer and target
 
 
-def reconstruction_figures(measured: Measured, real: Measured) -> dict[str, Any]:
+def reconstruction_figures(measured: PhotoFigures, real: PhotoFigures) -> dict[str, Any]:
     """PSNR over all photos, and KID of the reconstructions of every other photo against the photos between them.
 
     Args:
@@ -61,7 +61,7 @@ def reconstruction_figures(measured: Measured, real: Measured) -> dict[str, Any]
     }
 
 
-def tokenizer_figures(measured: Measured, real: Measured, vocabulary: int) -> dict[str, Any]:
+def tokenizer_figures(measured: PhotoFigures, real: PhotoFigures, vocabulary: int) -> dict[str, Any]:
     """`reconstruction_figures`, and how many codes are in effective use."""
     return reconstruction_figures(measured, real) | {
         "code_perplexity": perplexity(measured.codes, vocabulary),
@@ -73,10 +73,10 @@ def speck_figures(photos: Tensor, reconstructions: Tensor, painted: Tensor) -> d
     """The limit beyond which a patch is a speck, and the share of specks in each kind of picture, from their isolations (N, …)."""
     limit = speck_limit(photos)
     kinds = {"photos": photos, "reconstructions": reconstructions, "painted": painted}
-    return {"limit": limit} | {name: asdict(mean_estimate(speck_share(found, limit))) for name, found in kinds.items()}
+    return {"limit": limit} | {name: asdict(mean_estimate(speck_share(features, limit))) for name, features in kinds.items()}
 
 
-def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured, tokenizer: ImageTokenizer) -> Image.Image:
+def reconstruction_sheet(images: Path, photos: Sequence[Record], measured: PhotoFigures, tokenizer: ImageTokenizer) -> Image.Image:
     """Rows of originals, each over its reconstruction; half flowers, half scenes where there are both."""
     numbers = measured.numbers.tolist()
     flowers = [i for i, n in enumerate(numbers) if photos[n].label not in PLACES]
@@ -89,7 +89,7 @@ def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured
     return sheet([*originals[:half], *copies[:half], *originals[half:], *copies[half:]], half)
 
 
-def target_losses(pair: LoadedPair, photos: Sequence[Row], measured: Measured, count: int, file: Path) -> Tensor:
+def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFigures, count: int, file: Path) -> Tensor:
     """Nats a token of valid photos under the target with their caption and with none, (count, 2); each photo is written to `file` at once.
 
     Without guidance: scale 1 looks at the conditional row alone, scale 0 at the unconditional one alone.
@@ -118,49 +118,49 @@ def target_figures(losses: Tensor) -> dict[str, Any]:
 # ---- pictures
 
 
-def _over_prompts(asked: Sequence[Asked], hits: Tensor) -> Estimate:
+def _over_prompts(cases: Sequence[PromptCase], hits: Tensor) -> Estimate:
     """Share of hits with its error over prompts: pictures of one prompt succeed or fail together. One prompt: the most it can be."""
-    prompts = [a.prompt for a in asked]
+    prompts = [a.prompt for a in cases]
     shares = torch.stack([hits[torch.tensor([p == prompt for p in prompts])].double().mean() for prompt in dict.fromkeys(prompts)])
     return mean_estimate(shares) if len(shares) > 1 else Estimate(shares.item(), 0.5 / len(hits) ** 0.5)
 
 
-def agreement(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Tensor, probe: Probe) -> dict[str, Any]:
+def agreement(cases: Sequence[PromptCase], pictures: Sequence[Image.Image], features: Tensor, probe: Probe) -> dict[str, Any]:
     """Do pictures show what was asked for?
 
     Args:
-        asked: of each picture; kinds the probe knows. found: features (N, D).
+        cases: of each picture; kinds the probe knows. features: (N, D).
     """
-    rank = probe.rank(found, [a.kind for a in asked])
+    rank = probe.rank(features, [a.kind for a in cases])
     groups: dict[str, tuple[list[int], list[bool]]] = {
-        "scene_top1": ((s := [i for i, a in enumerate(asked) if a.kind in PLACES]), [rank[i].item() == 0 for i in s]),
-        "flower_top5": ((f := [i for i, a in enumerate(asked) if a.kind not in PLACES]), [rank[i].item() < 5 for i in f]),
+        "scene_top1": ((s := [i for i, a in enumerate(cases) if a.kind in PLACES]), [rank[i].item() == 0 for i in s]),
+        "flower_top5": ((f := [i for i, a in enumerate(cases) if a.kind not in PLACES]), [rank[i].item() < 5 for i in f]),
         "flower_top1": (f, [rank[i].item() == 0 for i in f]),
-        "colour": ((c := [i for i, a in enumerate(asked) if a.colour]), [petal_colour(pictures[i]) == asked[i].colour for i in c]),
+        "colour": ((c := [i for i, a in enumerate(cases) if a.colour]), [petal_colour(pictures[i]) == cases[i].colour for i in c]),
         "trait": (
-            (t := [i for i, a in enumerate(asked) if a.trait]),
-            [asked[i].trait in scene_traits(pictures[i], asked[i].kind) for i in t],
+            (t := [i for i, a in enumerate(cases) if a.trait]),
+            [cases[i].trait in scene_traits(pictures[i], cases[i].kind) for i in t],
         ),
     }
     return {
-        name: {"pictures": len(which)} | asdict(_over_prompts([asked[i] for i in which], torch.tensor(hits)))
+        name: {"pictures": len(which)} | asdict(_over_prompts([cases[i] for i in which], torch.tensor(hits)))
         for name, (which, hits) in groups.items()
         if which
     }
 
 
-def agreement_by_prompt(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Tensor, probe: Probe) -> dict[str, Any]:
+def agreement_by_prompt(cases: Sequence[PromptCase], pictures: Sequence[Image.Image], features: Tensor, probe: Probe) -> dict[str, Any]:
     """`agreement` in all and for each prompt."""
     by_prompt = {}
-    for prompt in dict.fromkeys(a.prompt for a in asked):
-        rows = [i for i, a in enumerate(asked) if a.prompt == prompt]
-        figures = agreement([asked[i] for i in rows], [pictures[i] for i in rows], found[rows], probe)
+    for prompt in dict.fromkeys(a.prompt for a in cases):
+        rows = [i for i, a in enumerate(cases) if a.prompt == prompt]
+        figures = agreement([cases[i] for i in rows], [pictures[i] for i in rows], features[rows], probe)
         by_prompt[prompt] = {name: figure["value"] for name, figure in figures.items()}
-    return agreement(asked, pictures, found, probe) | {"by_prompt": by_prompt}
+    return agreement(cases, pictures, features, probe) | {"by_prompt": by_prompt}
 
 
-def photo_probe(study: Study, valid: Sequence[Row], measured: Measured, a_kind: int) -> tuple[Probe, dict[str, Any]]:
-    """A probe fitted on reconstructions of training photos, so that it names what is painted and is not led astray by the tokenizer's blur.
+def photo_probe(study: Study, valid: Sequence[Record], measured: PhotoFigures, a_kind: int) -> tuple[Probe, dict[str, Any]]:
+    """A probe fitted on reconstructions of training photos, so that the tokenizer's blur does not bias it.
 
     Fitted on the photos themselves its first five names held 97 % of valid flowers, but 76 % of their reconstructions.
     Returns also how well it names reconstructions of valid photos: what a perfect target would reach.
@@ -188,7 +188,7 @@ def compare_decoders(study: Study, tokenizers: Mapping[str, ImageTokenizer], pho
 
 
 def evaluate(
-    study: Study, size: Size, settings: dict[str, Any], asked: Sequence[Asked] = FIXED
+    study: Study, size: Size, settings: dict[str, Any], cases: Sequence[PromptCase] = FIXED
 ) -> tuple[dict[str, Any], dict[str, Image.Image]]:
     """All figures and the two sheets by name; everything slow is kept in the study's folder and continued from there."""
     pair = study.pair
@@ -196,7 +196,7 @@ def evaluate(
     measured, real = study.measure(valid), study.measure(valid, reconstruct=False)
     losses = target_losses(pair, valid, measured, size.scored, study.own / "losses.jsonl")
     probe, probe_figures = photo_probe(study, valid, measured, size.a_kind)
-    usable = [a for a in asked if a.kind in probe.names]
+    usable = [a for a in cases if a.kind in probe.names]
     wanted = [Job("fixed prompts", "ar", tuple(settings.items()), a.prompt, seed) for seed in range(size.seeds) for a in usable]
     pixels = study.pixels(study.collect(wanted)["fixed prompts"])
     pictures = study.pictures(pixels)
