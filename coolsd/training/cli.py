@@ -49,7 +49,7 @@ def tokenizer(args: argparse.Namespace) -> None:
     from .export import export_vq
     from .loop import this_process
     from .perceptual import perceptual
-    from .tokenizer import DECODER_ONLY, FULL, fresh, train_tokenizer
+    from .tokenizer import DECODER_ONLY, FULL, TokenizerData, fresh, train_tokenizer
 
     if args.decoder_only and not args.start:
         raise ValueError("--decoder-only needs --start FOLDER, the tokenizer whose codes stay.")
@@ -60,16 +60,12 @@ def tokenizer(args: argparse.Namespace) -> None:
     vqvae = load_vq(args.start, args.grid).vqvae if args.start else fresh(args.grid, args.codes, args.channels, args.multipliers)
     done, skipped = train_tokenizer(
         vqvae,
-        args.grid,
-        args.images,
-        read_records(args.csv),
+        TokenizerData(args.images, read_records(args.csv), args.grid, args.tokens, args.workers),
         recipe,
         args.checkpoint,
         here,
-        tokens=args.tokens,
-        decoder_only=args.decoder_only,
-        perceptual=perceptual(here.device) if recipe.perceptual else None,
-        workers=args.workers,
+        args.decoder_only,
+        perceptual(here.device) if recipe.perceptual else None,
     )
     if here.rank == 0:
         export_vq(done.vqvae, args.out)

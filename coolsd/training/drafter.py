@@ -18,7 +18,7 @@ from ..models.eagle import Eagle
 from ..models.pair import LoadedPair
 from ..protocols import TeacherForced
 from ..sampling import guided
-from .loop import Process, fit, restore
+from .loop import Process, Training
 from .muon import optimizers
 from .target_samples import Example
 from .tokens import Photos
@@ -94,7 +94,8 @@ def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: 
     torch.set_flush_denormal(True)
     drafter.to(process.device).train()
     optims = optimizers(drafter, (drafter.fc, drafter.layers), recipe.muon, recipe.adam, recipe.weight_decay)
-    start = restore(checkpoint, "drafter", drafter, optims)
+    training = Training("drafter", drafter, optims, recipe, checkpoint, process)
+    start = training.restore()
     torch.manual_seed(recipe.seed + start * process.ranks + process.rank)
 
     def loss_of(step: int) -> Tensor:
@@ -107,4 +108,4 @@ def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: 
                 losses.append(drafter_loss(drafter, teacher_forced, recipe, own=step > recipe.steps // 4))
         return torch.stack(losses).mean()
 
-    fit("drafter", drafter, optims, recipe, checkpoint, start, loss_of, process=process)
+    training.fit(start, loss_of)

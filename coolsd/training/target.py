@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..models.llamagen.network import LlamaGen, LlamaGenConfig
-from .loop import ALONE, Process, fit, restore
+from .loop import ALONE, Process, Training
 from .muon import optimizers
 from .tokens import Batch, TokenData
 
@@ -169,7 +169,8 @@ def train_target(
     torch.set_flush_denormal(True)
     rope = trainee.to(process.device).model.rope()
     optims = optimizers(trainee, (trainee.model.layers,), recipe.muon, recipe.adam, recipe.weight_decay)
-    start = restore(checkpoint, "trainee", trainee, optims)
+    training = Training("trainee", trainee, optims, recipe, checkpoint, process)
+    start = training.restore()
     if compiled:
         trainee.compile()
     batches = train.batches(recipe.batch, seed=(recipe.seed, start, process.rank), drop=recipe.drop_caption)
@@ -180,4 +181,4 @@ def train_target(
             return trainee(next(batches).to(process.device), rope, recipe.dropout)
 
     note = lambda: f"valid {validation_loss(trainee, valid, rope):.4f}"  # noqa: E731
-    fit("trainee", trainee, optims, recipe, checkpoint, start, loss_of, note, process)
+    training.fit(start, loss_of, note)

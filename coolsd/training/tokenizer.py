@@ -21,7 +21,7 @@ from ..models.vq import ImageTokenizer
 from .adversary import PatchDiscriminator, adversarial_losses
 from .crops import Crops, batches
 from .group_norm import use_fast_norm
-from .loop import Process, fit, restore
+from .loop import Process, Training
 from .muon import RatedOptimizer
 
 Perceptual = Callable[[Tensor, Tensor], Tensor]  # pictures and originals (B, 3, S, S) to a distance
@@ -195,40 +195,53 @@ def judge(tokenizer: ImageTokenizer, pictures: Tensor, codes: Tensor) -> str:
     return f"valid {psnr(decoded, pictures).mean():.3f} dB, perplexity {perplexity(codes, len(tokenizer.codebook)):.0f}"
 
 
+@dataclass(frozen=True)
+class TokenizerData:
+    """The pictures of a run, `grid` × `grid` codes each.
+
+    Args:
+        tokens: codes stored by `train encode` with this encoder, for decoder-only training; None: crops are encoded on the way.
+        workers: processes that read pictures.
+    """
+
+    images: Path
+    records: list[Record]
+    grid: int
+    tokens: Path | None = None
+    workers: int = 0
+
+
 def train_tokenizer(
     vqvae: JanusVQVAE,
-    grid: int,
-    images: Path,
-    rows: list[Record],
+    data: TokenizerData,
     recipe: TokenizerRecipe,
     checkpoint: Path,
     process: Process,
-    tokens: Path | None = None,
     decoder_only: bool = False,
     perceptual: Perceptual | None = None,
-    workers: int = 0,
 ) -> tuple[ImageTokenizer, Counter]:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there.
 
     Args:
-        vqvae: start weights. tokens: codes stored by `train encode` with this encoder; without them the crops are encoded on the way.
+        vqvae: start weights. decoder_only: encoder and codebook stay as they are.
 
     Returns:
         The tokenizer with averaged weights, and the counts of skipped pictures.
     """
     torch.set_flush_denormal(True)
     trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(process.device)
-    fixed = ImageTokenizer(trainee.average.module, grid)
+    fixed = ImageTokenizer(trainee.average.module, data.grid)
     optims = tokenizer_optimizers(trainee, recipe)
-    start = restore(checkpoint, "tokenizer", trainee, optims)
+    training = Training("tokenizer", trainee, optims, recipe, checkpoint, process)
+    start = training.restore()
     if process.device.type == "cpu":
         use_fast_norm(trainee.vqvae)
-    crops = Crops(images, rows, "train", grid * fixed.patch, recipe.seed, tokens if decoder_only else None)
+    crops = Crops(data.images, data.records, "train", data.grid * fixed.patch, recipe.seed, data.tokens if decoder_only else None)
     skipped: Counter = Counter()
-    stream = batches(crops, recipe.batch, start, skipped, workers, process.rank, process.ranks)
-    valid = validation_pictures(images, rows, grid * fixed.patch)
+    stream = batches(crops, recipe.batch, start, skipped, data.workers, process.rank, process.ranks)
+    valid = validation_pictures(data.images, data.records, data.grid * fixed.patch)
     codes_before = encoded(fixed, valid) if decoder_only else None
-    patience = max(8, 4 * trainee.unused.numel() // (recipe.batch * grid**2))
+    patience = max(8, 4 * trainee.unused.numel() // (recipe.batch * data.grid**2))
 
     def loss_of(step: int) -> Tensor:
         trainee.average.update_parameters(trainee.vqvae)
@@ -249,5 +262,5 @@ def train_tokenizer(
     def note() -> str:
         return judge(fixed, valid, encoded(fixed, valid) if codes_before is None else codes_before)
 
-    fit("tokenizer", trainee, optims, recipe, checkpoint, start, loss_of, note, process)
+    training.fit(start, loss_of, note)
     return fixed, skipped

@@ -25,9 +25,9 @@ from coolsd.models.pair import LoadedPair
 from coolsd.training import target_samples
 from coolsd.training.drafter import DrafterRecipe, Examples, drafter_loss, train_drafter
 from coolsd.training.export import export_drafter
-from coolsd.training.loop import ALONE, Process, Trapezoid, restore
+from coolsd.training.loop import ALONE, Process, Training, Trapezoid
 from coolsd.training.muon import orthogonal
-from coolsd.training.target import Trainee, continued, deepen
+from coolsd.training.target import TargetRecipe, Trainee, continued, deepen
 from coolsd.training.target_samples import Sampling, accept_lengths, sample, self_generated
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_used_is_said_in_words(folder, tmp_path, capsys):
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "c.pt", small=torch.nn.Linear(2, 2).state_dict(), optimizers=[], step=1)
     with pytest.raises(ValueError, match="other sizes"):
-        restore(tmp_path / "c.pt", "small", torch.nn.Linear(3, 3), [])
+        Training("small", torch.nn.Linear(3, 3), [], TargetRecipe(), tmp_path / "c.pt").restore()
 
 
 def test_pictures_are_split_where_the_csv_does_not_say(tmp_path):

@@ -70,8 +70,9 @@ def look(rows: Any, *values: Any) -> tuple[dict[str, Any], str]:
     return parts.describe(p, q, result, chosen_knobs), picture
 
 
-def unroll(shape: Any, length: Any, delta: Any, nu: Any, mu_auto: Any, mu: Any, clamp: Any, first: Any, last: Any) -> tuple[str, str]:
-    """One round: its profile, and the contest of schedules."""
+def unroll(*values: Any) -> tuple[str, str]:
+    """One round: its profile, and the contest of schedules. values: of the controls of ROUND, in its order."""
+    shape, length, delta, nu, mu_auto, mu, clamp, first, last = values
     read = exact.read_number
     shape, length = exact.read_choice(shape, SHAPES, "The schedule"), read(length, 1, MAX_LENGTH, "The draft length", whole=True)
     delta, nu = read(delta, 0, 8, "δ"), read(nu, 0, 3, "ν")
