@@ -13,7 +13,7 @@ with contextlib.suppress(ImportError):
 import gradio as gr
 
 from coolsd.models.catalog import FORM, read_files
-from coolsd.ui.backend import DEFAULT_TARGET, default_engine
+from coolsd.ui.backend import DEFAULT_TARGET, default_backend
 from coolsd.ui.page import build, launch_options
 
 VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some
@@ -22,7 +22,7 @@ VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between
 def page(named: Iterable[str] = ()) -> gr.Blocks:
     """The page, with the local files of COOLSD_FILES and these; ends in one line where they are no such thing."""
     try:
-        return build(default_engine(read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])))
+        return build(default_backend(read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])))
     except ValueError as error:
         raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
 
@@ -35,13 +35,15 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="open a browser window")
     files = f"local files of a target: {FORM}; parts: target, drafter (or none), vq, text; may be repeated, and stand in {VARIABLE}"
     parser.add_argument("--files", action="append", default=[], metavar="TARGET.PART=PATH", help=files)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
-    shown = page(asked.files)
-    shown.launch(server_name=asked.host, server_port=asked.port, inbrowser=asked.open, prevent_thread_lock=True, **launch_options())
-    shown.loader.start(DEFAULT_TARGET)
-    shown.block_thread()
+    demo = page(arguments.files)
+    demo.launch(
+        server_name=arguments.host, server_port=arguments.port, inbrowser=arguments.open, prevent_thread_lock=True, **launch_options()
+    )
+    demo.loader.start(DEFAULT_TARGET)
+    demo.block_thread()
 
 
 if __name__ == "__main__":

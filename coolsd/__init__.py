@@ -57,18 +57,18 @@ def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, 
     from .decoding import decode
 
     _check_pair(pair)
-    asked = validate(METHODS, prompt=prompt, method=method, **settings)
+    checked = validate(METHODS, prompt=prompt, method=method, **settings)
     if not isinstance(inspect, int) or isinstance(inspect, bool) or inspect < 0:
         raise SettingsError("inspect", f"{inspect!r} is no number of entries to keep. Give a whole number, 0 or more.")
-    return decode(pair, asked, inspect)
+    return decode(pair, checked, inspect)
 
 
 def generate(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Run:
     """Decode one picture to the end; arguments and errors as for `stream`. The run holds tokens, picture, rounds and statistics."""
     _check_pair(pair)
-    asked = validate(METHODS, prompt=prompt, method=method, **settings)
-    rounds = list(stream(pair, inspect=inspect, **asked.to_dict()))
-    run = Run(asked, pair.name, tuple(pair.grid), tuple(omega(asked).tolist()), rounds, dict(pair.environment))
+    checked = validate(METHODS, prompt=prompt, method=method, **settings)
+    rounds = list(stream(pair, inspect=inspect, **checked.to_dict()))
+    run = Run(checked, pair.name, tuple(pair.grid), tuple(omega(checked).tolist()), rounds, dict(pair.environment))
     run.image = pair.picture(run.tokens)
     return run
 

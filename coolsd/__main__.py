@@ -19,8 +19,8 @@ def generate_command(args: argparse.Namespace) -> None:
     if args.out:
         format_of(args.out)
     pair = chosen_pair(args)
-    if told := notice(pair, settings.prompt):
-        print(told, file=sys.stderr)
+    if remark := notice(pair, settings.prompt):
+        print(remark, file=sys.stderr)
     total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
     rounds = []
     for event in stream(pair, **settings.to_dict()):
@@ -42,11 +42,11 @@ def generate_command(args: argparse.Namespace) -> None:
 
 def targets_command(_: argparse.Namespace) -> None:
     """List the targets: which run here, and what the others lack."""
-    from .models.catalog import offers
+    from .models.catalog import target_statuses
 
-    for offer in offers().values():
-        print(f"{offer.name}: {offer.title}; {'cannot run here yet' if offer.missing else 'runs here'}")
-        for line in (*offer.missing, *offer.advice):
+    for target in target_statuses().values():
+        print(f"{target.name}: {target.title}; {'cannot run here yet' if target.missing else 'runs here'}")
+        for line in (*target.missing, *target.advice):
             print(f"  {line}")
 
 

@@ -30,8 +30,8 @@ class MemoryFull(ValueError):
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Logits to the rows of a run. Runs that ask for the same rows have equal ones, so that recordings serve the next picture too."""
+class RowFilter:
+    """Logits to the rows of a run. Equal for equal settings, so that recordings serve the next picture too."""
 
     temperature: float
     top_k: int
@@ -42,7 +42,7 @@ class Rows:
         return to_probs(logits, self.temperature, self.top_k, self.top_p)
 
 
-class Laps:
+class RoundTimer:
     """Seconds since the last lap, by name; every moment of a round falls in exactly one.
 
     A GPU works behind the host's back: what drafting and the target only launch there is waited for, and counted, in `verify`.
@@ -78,11 +78,11 @@ def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | None, count: int) 
     return tuple(heads)
 
 
-def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | None, laps: Laps, top: Any) -> Round:
+def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | None, timer: RoundTimer, top: Any) -> Round:
     drafted = 0 if draft is None else depth(draft.parents)
     accepted = 0 if verdict is None else verdict.accepted
     last = verdict.kind if drafted and verdict else "sampled"
-    laps.lap("other")
+    timer.lap("other")
     return Round(
         index=index,
         start=start,
@@ -93,7 +93,7 @@ def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdi
         accept_prob=tuple(verdict.accept_prob.tolist()) if verdict else (),
         cost=tuple(verdict.cost.tolist()) if verdict else (),
         draft_calls=0 if draft is None else draft.calls,
-        **{f"{name}_seconds": value for name, value in laps.seconds.items()},
+        **{f"{name}_seconds": value for name, value in timer.seconds.items()},
         top=top,
         ranks=() if draft is None or verdict is None else ranks(draft.parents, verdict.path),
     )
@@ -128,36 +128,36 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
     total = min(total, settings.max_tokens or total)
     drafts = method.schedule is not None
     offered = shape(settings)
-    rows = Rows(settings.temperature, settings.top_k, settings.top_p)
+    rows = RowFilter(settings.temperature, settings.top_k, settings.top_p)
     generator = torch.Generator().manual_seed(settings.seed)
     with torch.inference_mode():
-        laps = Laps()
+        timer = RoundTimer()
         target, drafter = pair.begin(settings.cfg_scale)
         if drafts and drafter is None:
             raise SettingsError(
                 "method", f"{pair.name} has no drafter. Choose plain AR, or train one with `python -m coolsd train drafter`."
             )
         step = target.prefill(settings.prompt)
-        laps.lap("target")
+        timer.lap("target")
         p = rows(step.logits[-1:])
         hidden, observed = step.hidden, draw(p, generator)
         tokens, done, index = observed.tolist(), 1, 0
-        laps.lap("verify")
-        event = _round(index, 0, None, tokens, None, laps, _heads(p, None, None, inspect) if inspect else None)
+        timer.lap("verify")
+        event = _round(index, 0, None, tokens, None, timer, _heads(p, None, None, inspect) if inspect else None)
     yield event
     verify = method.verifier(settings, pair)
     while done < total:
         with torch.inference_mode():
-            laps = Laps()
+            timer = RoundTimer()
             draft = None
             ahead = total - done - 1  # the round emits one token more than it accepts
             if drafts and ahead:
                 drafter.observe(hidden, observed)
                 draft = drafter.propose(within(offered, ahead), rows, generator)
-                laps.lap("draft")
+                timer.lap("draft")
             feed = observed[-1:] if draft is None else torch.cat([observed[-1:], draft.tokens])
             step = target.extend(feed, (-1, *(i + 1 for i in (draft.parents if draft else ()))))
-            laps.lap("target")
+            timer.lap("target")
             p = rows(step.logits)
             if draft is None:
                 verdict, path, observed = None, [0], draw(p, generator)
@@ -167,13 +167,13 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
                 path = [0, *(node + 1 for node in verdict.path)]
                 tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
                 observed = torch.tensor(tokens).to(feed.device, non_blocking=True)
-            laps.lap("verify")
+            timer.lap("verify")
             target.keep(path)
             hidden = step.hidden[:, : len(path)]
             if path[-1] >= len(path):
                 hidden = step.hidden.index_select(1, torch.tensor(path).to(step.hidden.device, non_blocking=True))
             index += 1
             top = _heads(p, draft, verdict, inspect) if inspect else None
-            event = _round(index, done, draft, tokens, verdict, laps, top)
+            event = _round(index, done, draft, tokens, verdict, timer, top)
             done += len(tokens)
         yield event

@@ -41,8 +41,8 @@ class Method:
     schedule: Schedule | None
     verifier: Callable[[Settings, Pair], Verify]  # once a run
     form: Form = None  # of ω over draft positions, for whoever draws it; None: the rule has no ω
-    uses: tuple[str, ...] = ()  # settings it listens to besides the common ones
-    tree: str = "chain"  # the draft's shape where the setting is "auto", or not listened to
+    uses: tuple[str, ...] = ()  # settings it uses besides the common ones
+    tree: str = "chain"  # the draft's shape where the setting is "auto", or not used
 
 
 # ---- draft shapes

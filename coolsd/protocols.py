@@ -1,6 +1,6 @@
 """What the engine asks of a target and of a drafter. Sessions: one picture each, with caches of their own; weights are shared.
 
-Shapes: B guidance rows (2: conditional, unconditional; 1 when the scale is 1), T tokens of a pass, V codes, D width.
+Shapes: B guidance branches (2: conditional, unconditional; 1 when the scale is 1), T tokens of a pass, V codes, D width.
 """
 
 from collections.abc import Callable
@@ -39,17 +39,17 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TeacherForced:
     """One picture under teacher forcing, laid out as a drafter of the pair reads it, for training one.
 
     The sequence is the condition, then the tokens of the picture with what the format puts between them; E of its entries are followed
-    by another one. Rows as in decoding: B = 2 (conditional, unconditional), or 1 where the guidance scale is 1.
+    by another one. Branches as in decoding: B = 2 (conditional, unconditional), or 1 where the guidance scale is 1.
 
     A drafter's pass over `hidden[:, :-1]` with `ids`, `rope` and `mask` gives features that should be `hidden[:, 1:]`; those at entries
     `at`, through `head`, should give the rows of `logits`: the guided laws of tokens 1 … n - 1.
     """
 
-    hidden: Tensor  # (B, E + 1, D) target features, in the dtype of the weights; zero where the unconditional row is padded
+    hidden: Tensor  # (B, E + 1, D) target features, in the dtype of the weights; zero where the unconditional branch is padded
     ids: Tensor  # (E,) int64: of the token that follows each entry, as the drafter embeds it
     rope: Tensor  # rotations of the entries, for the drafter's layer: (E, head_dim / 2, 2), or (B, E, head_dim / 2, 2)
     mask: Tensor | None  # (B, 1, E, E) bool, True = visible; None: plain causal

@@ -15,8 +15,8 @@ FIRST_COLUMNS = 4  # neighbours looked at first; each further look takes twice a
 CELLS = 2**24  # most of them, over all tokens, that are held at once
 
 
-def free_to_look(device: torch.device) -> bool:
-    """Whether the host may look at a value there to save work. On a GPU it would wait for all that is queued."""
+def host_can_branch(device: torch.device) -> bool:
+    """Whether the host may read values of this device to save work. On a GPU that would wait for all queued kernels."""
     return device.type == "cpu"
 
 
@@ -143,7 +143,7 @@ class Lantern(Rule):
         """min(q, p + c_m) of tokens (N,) in rows (N,) of p and q (R, V)."""
         limit, need = self._limit(p, row, token), q[row, token] - p[row, token]
         borrowed = torch.zeros_like(need)
-        free = free_to_look(p.device)
+        free = host_can_branch(p.device)
         active = ((need > 0) & (limit > 0)).nonzero().squeeze(-1) if free else torch.arange(len(need), device=p.device)
         mass, start, width = borrowed[active], 0, FIRST_COLUMNS
         while start < self.k and len(active):
@@ -167,7 +167,7 @@ class Lantern(Rule):
         if self.ranked:
             token = flat_q.argmax(-1)
             return torch.zeros_like(flat_q).scatter(-1, token[:, None], self.kept_at(flat_p, flat_q, token, token)[:, None]).view_as(q)
-        if not free_to_look(p.device):
+        if not host_can_branch(p.device):
             every = torch.arange(flat_p.numel(), device=p.device)
             return self._kept(flat_p, flat_q, every // p.shape[-1], every % p.shape[-1]).view_as(q)
         kept = torch.minimum(flat_p, flat_q)

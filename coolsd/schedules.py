@@ -36,6 +36,13 @@ def uniform(length: int, delta: float) -> Tensor:
     return torch.full((length,), float(delta))
 
 
+def window(length: int, omega: float, positions: int) -> Tensor:
+    """The same ω at the first positions, 1 behind them (ours): relaxed early, exact late. (length,) float32."""
+    row = torch.ones(length)
+    row[:positions] = float(omega)
+    return row
+
+
 def lossless(length: int) -> Tensor:
     """ω = 1 at every position: vanilla speculative decoding. (length,) float32."""
     return torch.ones(length)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .rules import Rule
 
-CLAIMED = 0.4  # the paper's claim about annealing assumes TV(p, q) <= 2/5 at every prefix
+PAPER_TV_LIMIT = 0.4  # the paper's claim about annealing assumes TV(p, q) <= 2/5 at every prefix
 
 RESIDUALS = 256  # held at once, of a rule that has one for each rejected token
 

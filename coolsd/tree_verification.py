@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .rules import Lossless, Rule, free_to_look
+from .rules import Lossless, Rule, host_can_branch
 from .sampling import pick, uniforms
 from .trees import Parents, children, depths
-from .verification import Found, Verdict, told, undrafted
+from .verification import DeviceVerdict, Verdict, plain_draw, to_host
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,19 @@ def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform:
 
 
 def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _Nodes]) -> _Nodes:
-    """All rows with children in one sweep; where looking is free, only those that are reached, one after another."""
+    """All rows with children in one sweep; where the host can branch, only those that are reached, one after another."""
     below = children(parents)
-    if not free_to_look(device):
+    if not host_can_branch(device):
         return attempt(_plan(parents, tuple(row for row, nodes in enumerate(below) if nodes), device))
-    found, row = [], 0
+    visits, row = [], 0
     while below[row]:
-        found.append(attempt(_plan(parents, (row,), device)))
-        row = int(found[-1].chosen) + 1
+        visits.append(attempt(_plan(parents, (row,), device)))
+        row = int(visits[-1].chosen) + 1
         if row == 0:
             break
-    if len(found) == 1:
-        return found[0]
-    return _Nodes(*(torch.cat([getattr(nodes, field) for nodes in found]) for field in _Nodes.__dataclass_fields__))
+    if len(visits) == 1:
+        return visits[0]
+    return _Nodes(*(torch.cat([getattr(nodes, field) for nodes in visits]) for field in _Nodes.__dataclass_fields__))
 
 
 def verify_tree(
@@ -158,13 +158,13 @@ def verify_tree(
         raise ValueError(f"every row q must be ({p.shape[1]},) and every parent come before its child: {shapes}")
     if count and not isinstance(q, Tensor):
         q = torch.stack(tuple(q))
-    return told(tree_found(p, q, draft_tokens, parents, rule, uniforms(((1 + salvage) * count + 1,), generator, p.device), salvage))
+    return to_host(tree_verdict(p, q, draft_tokens, parents, rule, uniforms(((1 + salvage) * count + 1,), generator, p.device), salvage))
 
 
-def tree_found(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, rule: Rule, uniform: Tensor, salvage: bool) -> Found:
-    """`verify_tree` with its numbers: for each node, with salvage the same again, and one for the token that follows. See `told`."""
+def tree_verdict(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, rule: Rule, uniform: Tensor, salvage: bool) -> DeviceVerdict:
+    """`verify_tree` with its numbers: for each node, with salvage the same again, and one for the token that follows."""
     if not parents:
-        return undrafted(p[0], uniform[0])
+        return plain_draw(p[0], uniform[0])
     numbers = uniform[:-1].view(-1, len(parents))
     tried = _tried(parents, p.device, lambda plan: _try(p, q, draft_tokens, plan, rule, numbers, salvage))
     rows = torch.arange(len(p), device=p.device)
@@ -178,7 +178,7 @@ def tree_found(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, rul
     level, end = at[:-1].clamp(min=0), at[-1:]
     law = torch.where(end[:, None] < 0, p.index_select(0, visited[-1:]), tried.residual.index_select(0, end.clamp(min=0)))
     accept_prob, cost, relaxed = tried.figures.index_select(0, level).unbind(1)
-    return Found(
+    return DeviceVerdict(
         path=visited[1:] - 1,
         accepted=(visited[1:] != visited[:-1]).sum(),
         recovered=end >= 0,

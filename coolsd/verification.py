@@ -4,9 +4,9 @@ Knows nothing of models or caches. p is the target row, q the draft row, both af
 token is accepted or rejected; the token that follows is recovered (drawn from the residual) or bonus (all accepted: drawn from p).
 Each call takes one uniform number a drafted token and one more for the token that follows, whatever is accepted.
 
-A verification has two halves. The first (`chain_found`, `block_found`, `trees.tree_found`) goes from tensors to tensors whose shapes
-depend on the draft's shape alone, and looks at no value: a GPU is given all of its work without a wait. The second (`told`) copies what
-was found to the host, as one tensor: the only thing a round waits for. Where looking is free, on a CPU, the first may look to save work.
+A verification has two halves. The first (`chain_verdict`, `block_verdict`, `tree_verification.tree_verdict`) maps tensors to tensors whose
+shapes depend on the draft's shape alone and reads no value, so that a GPU never waits. The second (`to_host`) makes one copy to the host,
+the only synchronisation of a round. Where the host can branch, on a CPU, the first half may read values to save work.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, free_to_look, norm_residual
+from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, host_can_branch, norm_residual
 from .sampling import pick, uniforms
 
 __all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
@@ -39,8 +39,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A verdict before the host knows it, on the device of the rows. D positions, or levels of a tree, whatever was decided."""
+class DeviceVerdict:
+    """A verdict on the device of the rows, before the copy to the host. D positions, or levels of a tree, whatever was decided."""
 
     path: Tensor  # (D,) int64 accepted node of each level; only the first `accepted` mean something
     accepted: Tensor  # () int64
@@ -52,13 +52,13 @@ class Found:
     drafted: Tensor  # (N,) int64
 
 
-def told(found: Found, whole: bool = False) -> Verdict:
+def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
     """The verdict, by one copy to the host.
 
     Args:
         whole: all positions were examined, not only those up to the first rejection.
     """
-    parts = [getattr(found, field) for field in Found.__dataclass_fields__]
+    parts = [getattr(verdict, field) for field in DeviceVerdict.__dataclass_fields__]
     # One tensor for all; codes and nodes are whole numbers that float32 holds.
     known = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
     path, accepted, recovered, token, accept_prob, cost, relaxed, drafted = known
@@ -68,17 +68,17 @@ def told(found: Found, whole: bool = False) -> Verdict:
         path=tuple(path[:count].long().tolist()),
         token=int(token),
         kind="recovered" if rejected else "bonus",
-        accept_prob=accept_prob[:examined].to(found.accept_prob.dtype),
-        cost=cost[:examined].to(found.cost.dtype),
+        accept_prob=accept_prob[:examined].to(verdict.accept_prob.dtype),
+        cost=cost[:examined].to(verdict.cost.dtype),
         relaxed=relaxed[:count].bool(),
         drafted=tuple(drafted.long().tolist()),
     )
 
 
-def undrafted(p: Tensor, uniform: Tensor) -> Found:
+def plain_draw(p: Tensor, uniform: Tensor) -> DeviceVerdict:
     """A plain draw from p (V,), by uniform ()."""
     none, zero = p.new_zeros(0), torch.zeros((), dtype=torch.long, device=p.device)
-    return Found(none.long(), zero, zero.bool(), pick(p, uniform), none, none, none.bool(), none.long())
+    return DeviceVerdict(none.long(), zero, zero.bool(), pick(p, uniform), none, none, none.bool(), none.long())
 
 
 # ---- a chain, token by token
@@ -107,14 +107,14 @@ def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Gen
         ValueError: a missing or wrongly shaped row.
     """
     _check(p, q, draft)
-    return told(chain_found(p, q, draft, rule, uniforms((len(draft) + 1,), generator, p.device)))
+    return to_host(chain_verdict(p, q, draft, rule, uniforms((len(draft) + 1,), generator, p.device)))
 
 
-def chain_found(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tensor) -> Found:
+def chain_verdict(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tensor) -> DeviceVerdict:
     """`verify` with its numbers, uniform (L+1,)."""
     length = len(draft)
     if length == 0:
-        return undrafted(p[0], uniform[0])
+        return plain_draw(p[0], uniform[0])
     position = torch.arange(length, device=p.device)
     rows, index = p[:length], draft[:, None]
     accept_prob = rule.accept_prob(rows, q, position, draft)
@@ -122,7 +122,7 @@ def chain_found(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tensor
     accepted = (uniform[:length] < accept_prob).cumprod(0).sum()
     last = accepted.clamp(max=length - 1)[None]
     residual = rule.residual(rows.index_select(0, last), q.index_select(0, last), last, draft.index_select(0, last))[0]
-    return Found(
+    return DeviceVerdict(
         path=position,
         accepted=accepted,
         recovered=accepted < length,
@@ -152,7 +152,7 @@ def block_kept(p: Tensor, q: Tensor, weight: Tensor, omega: Tensor) -> Tensor:
     omega = omega.expand(weight.shape)
     kept = torch.minimum(q, omega[..., None] * scaled)
     over = (kept.sum(-1) > weight) & (omega > 1)
-    if free_to_look(p.device) and not bool(over.any()):
+    if host_can_branch(p.device) and not bool(over.any()):
         return kept
     order = torch.where(p > 0, q / p, torch.inf).sort(-1).indices
     kept_q, kept_p = (row.gather(-1, order).cumsum(-1) for row in (q, p))
@@ -211,14 +211,14 @@ def verify_block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor, generato
     if bool((schedule > 1).any()):
         schedules = torch.cat((schedules, torch.ones_like(schedules)))
     schedules = schedules.to(p.device, non_blocking=True)
-    return told(block_found(p, q, draft, schedules, uniforms((len(draft) + 1,), generator, p.device)), whole=True)
+    return to_host(block_verdict(p, q, draft, schedules, uniforms((len(draft) + 1,), generator, p.device)), whole=True)
 
 
-def block_found(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, uniform: Tensor) -> Found:
+def block_verdict(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, uniform: Tensor) -> DeviceVerdict:
     """`verify_block` with its numbers, uniform (L+1,), by the first of the schedules (S, L); the last is the lossless one."""
     length = len(draft)
     if length == 0:
-        return undrafted(p[0], uniform[0])
+        return plain_draw(p[0], uniform[0])
     # Differences of nearly equal masses decide where the block stops.
     p, q = p.double(), q.double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
@@ -228,7 +228,7 @@ def block_found(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, uniform:
     last, position = accepted.clamp(max=length - 1)[None], torch.arange(length, device=p.device)
     weight, row = torch.cat((p.new_ones(1), block.weight[0])).index_select(0, last), p.index_select(0, last)
     residual = norm_residual(weight[:, None] * row - block.kept[0].index_select(0, last), row)[0]
-    return Found(
+    return DeviceVerdict(
         path=position,
         accepted=accepted,
         recovered=accepted < length,

@@ -1,6 +1,9 @@
-"""."""
+"""Exact laws of block verification: by its levels, and walked in plain Python. Shared by tests."""
+
+from itertools import product
 
 import torch
+from tables import completing
 from torch import Tensor
 
 from coolsd.theory import target_law
@@ -49,3 +52,42 @@ def block_round_law(p: Tensor, q: Tensor, schedule: Tensor) -> Tensor:
         law = law + torch.tensordot(ending[..., None], target_law(p[i + 1 :])[None], 1)
     drafted, _, kept = levels[-1]
     return law + (drafted[:, None] * kept).view_as(law)
+
+
+def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float]:
+    """Joint law (completed by the target) and E[N] of block verification, walking all drafts through its steps in plain Python."""
+    length, vocabulary = len(schedule), len(p_row(()))
+    law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
+    expected = 0.0
+
+    def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
+        p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
+        if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
+            low, high = 1.0, omega
+            for _ in range(100):
+                middle = (low + high) / 2
+                low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
+            omega = low
+        return torch.minimum(q, omega * weight * p)
+
+    completed = completing(law, p_row, length)
+    for path in product(range(vocabulary), repeat=length):
+        drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
+        weights, keeps = [1.0], []
+        for i, x in enumerate(path):
+            keeps.append(kept(path[:i], weights[-1]))
+            weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
+        stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
+        assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
+        larger = 1.0
+        for i in range(length, -1, -1):
+            here = larger * (stops[i - 1] if i else 1.0)
+            larger -= here
+            expected += drawn * here * i
+            if i == length:
+                law[path] += drawn * here
+                continue
+            excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
+            for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
+                completed((*path[:i], x), drawn * here * mass)
+    return law, expected

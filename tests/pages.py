@@ -8,7 +8,7 @@ from tiny import tiny_pair
 
 import coolsd
 from coolsd.ui import controls
-from coolsd.ui.backend import Engine, Loader
+from coolsd.ui.backend import Backend, Loader
 from coolsd.ui.compare import compare
 from coolsd.ui.page import build, launch_options
 
@@ -34,8 +34,8 @@ def slow_stream(delay, held=None):
     return stream
 
 
-def engine(stream=coolsd.stream, load=None):
-    return Engine(load or (lambda name: tiny_pair()), stream, METHODS)
+def backend(stream=coolsd.stream, load=None):
+    return Backend(load or (lambda name: tiny_pair()), stream, METHODS)
 
 
 def asked(**changes):

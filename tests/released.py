@@ -25,7 +25,7 @@ def write_llamagen(root: Path) -> dict[str, Path]:
     }
 
 
-def shrink_llamagen(monkeypatch, **changes) -> catalog.Entry:
+def shrink_llamagen(monkeypatch, **changes) -> catalog.TargetSpec:
     """Give llamagen-256 the tiny model's sizes, and other fields of its entry these values."""
     tiny = replace(catalog.CATALOG["llamagen-256"], build=partial(load_llamagen, "llamagen-256", TINY), **changes)
     monkeypatch.setitem(catalog.CATALOG, "llamagen-256", tiny)

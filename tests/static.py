@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from coolsd import generate
-from coolsd.models.cuda_graphs import Rooms
+from coolsd.models.cuda_graphs import Workspaces
 
 
 def replayed(fn, inputs):
@@ -24,7 +24,7 @@ def replayed(fn, inputs):
 def static(ordinary, record=None):
     """The pair with the GPU's path."""
     pair = replace(ordinary)
-    pair.rooms = Rooms(pair._caches, record)
+    pair.workspaces = Workspaces(pair.caches, record)
     return pair
 
 

@@ -132,9 +132,9 @@ def test_words_where_a_number_belongs_are_named(option, message, capsys):
 
 
 def test_a_prompt_from_outside_the_pairs_world_gets_a_notice(monkeypatch, capsys):
-    from coolsd.models.prompt_domain import World
+    from coolsd.models.prompt_domain import PromptDomain
 
-    monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
+    monkeypatch.setattr(tiny_pair().text, "domain", PromptDomain("flowers", frozenset({"rose"}), ("a red rose",)))
     assert cli.main(["generate", "a red rose"]) == 0
     assert "paints flowers" not in capsys.readouterr().err
     monkeypatch.setattr("coolsd.models.prompt_domain.NEAR", 1.1)

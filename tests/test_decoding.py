@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 import weakref
 from itertools import product
 
@@ -118,6 +119,30 @@ def test_same_seed_same_tokens_whatever_else_runs(method):
         next(other, None)
         torch.rand(3)
     assert tokens == first
+
+
+@pytest.mark.parametrize("method", ["ar", "eagle1", "block"])
+def test_time_is_booked_where_it_was_spent(monkeypatch, method):
+    """A slow drafter, target and draw: each second counts in its own part, so that no part can hold another's."""
+
+    def slow(seconds, call):
+        return lambda *args, **more: time.sleep(seconds) or call(*args, **more)
+
+    pair, begin = ToyPair(TOY), ToyPair.begin
+    spent = {"target": 0.008, "draft": 0.004}
+
+    def begun(pair, cfg_scale):
+        target, drafter = begin(pair, cfg_scale)
+        target.prefill, target.extend = (slow(spent["target"], call) for call in (target.prefill, target.extend))
+        drafter.propose = slow(spent["draft"], drafter.propose)
+        return target, drafter
+
+    monkeypatch.setattr(ToyPair, "begin", begun)
+    for event in stream(pair, "x", method):
+        assert event.target_seconds >= spent["target"]
+        assert event.draft_seconds >= spent["draft"] * (event.draft_calls > 0)
+        assert (event.draft_seconds > 0) == (event.draft_calls > 0)
+        assert event.seconds == sum((event.draft_seconds, event.target_seconds, event.verify_seconds, event.other_seconds))
 
 
 def test_seeds_differ_and_zero_is_a_seed():

@@ -27,7 +27,7 @@ except settings.SettingsError as error:
     print(error)
 print(build_parser().parse_args(["generate", "x", "--sharpness", "1.5"]).sharpness)
 print([(b.label, b.minimum, b.maximum, b.step, b.value) for b in demo.blocks.values() if getattr(b, "label", None) == "Sharpness"])
-print("sharpness" in controls.CONTROLS, "sharpness" in controls.LISTENED)
+print("sharpness" in controls.CONTROLS, "sharpness" in controls.METHOD_SETTINGS)
 print(controls.from_query({"sharpness": "2.5"}, ["ar"]))
 print(inspect.signature(api.endpoint(None, None)).parameters["sharpness"])
 print([line.strip() for line in api.endpoint(None, None).__doc__.splitlines() if "sharpness" in line])

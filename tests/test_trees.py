@@ -131,6 +131,24 @@ def test_control_draft_row_that_keeps_rejected_siblings_is_seen(monkeypatch):
     assert chi_square(first_tokens(p, q, 4), p[None]) < FAILS
 
 
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_mark_stands_where_the_lossless_rule_with_the_same_numbers_ends(salvage):
+    rule, marked = Relaxed(uniform(3, 3.0)), 0
+    for seed in range(80):
+        q, tokens, p = drafted(PAIR, torch.Generator().manual_seed(seed))
+        verdict, strict = (
+            tree_verification.verify_tree(p, q, tokens, PAIR, one, torch.Generator().manual_seed(1000 + seed), salvage)
+            for one in (rule, Lossless())
+        )
+        first = (*verdict.relaxed.tolist(), True).index(True)
+        assert verdict.path[:first] == strict.path[:first]
+        assert first == verdict.accepted or verdict.path[first : first + 1] != strict.path[first : first + 1]
+        assert first < verdict.accepted or verdict.path == strict.path
+        assert not strict.relaxed.any()
+        marked += int(verdict.relaxed.sum())
+    assert marked > 10
+
+
 # ---- relaxed trees against enumeration
 
 
@@ -357,7 +375,7 @@ def walked(p, q, tokens, parents, omega: list[float], salvage: bool, numbers: li
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkeypatch):
     """All nodes in one sweep, as on a GPU, and only those that are reached, as on a CPU."""
-    monkeypatch.setattr(tree_verification, "free_to_look", lambda device: looks)
+    monkeypatch.setattr(tree_verification, "host_can_branch", lambda device: looks)
     parents, schedule = SHAPES[name], annealed(3, 0.8, clamp=True)
     seen = set()
     for seed in range(80):

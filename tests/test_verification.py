@@ -346,6 +346,6 @@ def test_lantern_keeps_the_same_where_looking_is_not_free(budget, ranked, monkey
     if ranked:
         q = torch.nn.functional.one_hot(q.argmax(-1), 40).double()
     expected = Lantern(neighbours, 20, budget).kept_mass(p, q, 0)
-    monkeypatch.setattr("coolsd.rules.free_to_look", lambda device: False)
+    monkeypatch.setattr("coolsd.rules.host_can_branch", lambda device: False)
     torch.testing.assert_close(Lantern(neighbours, 20, budget, ranked=ranked).kept_mass(p, q, 0), expected)
     assert bool((expected > torch.minimum(p, q)).any())

@@ -70,22 +70,24 @@ def write_tiny(folder: Path, config: LlamaGenConfig = CONFIG, drafter: EagleConf
     return folder
 
 
-def check_lesson(pair, prompt: str, tokens: torch.Tensor, scale: float) -> None:
+def check_teacher_forced(pair, prompt: str, tokens: torch.Tensor, scale: float) -> None:
     """A lesson's rows, and the drafter's features over all of it, are those of sessions that are given the tokens one by one."""
     tolerance = {"rtol": 0, "atol": 1e-4}
     empty, trained = pair.empty_drafter().state_dict(), pair.drafter_model.state_dict()
     assert {k: v.shape for k, v in empty.items()} == {k: v.shape for k, v in trained.items()}
     with torch.inference_mode():
-        lesson = pair.lesson(prompt, tokens, scale)
-        whole = pair.drafter_model(lesson.hidden[:, :-1], lesson.ids[None], lesson.rope, lesson.mask)[:, lesson.at]
+        teacher_forced = pair.teacher_forced(prompt, tokens, scale)
+        whole = pair.drafter_model(teacher_forced.hidden[:, :-1], teacher_forced.ids[None], teacher_forced.rope, teacher_forced.mask)[
+            :, teacher_forced.at
+        ]
         target, drafter = pair.begin(scale)
         hidden = target.prefill(prompt).hidden
         for i, token in enumerate(tokens[:-1]):
             drafter.observe(hidden, token[None])
             # At the end of Lumina's rows a lesson goes on behind the new line, for which drafting has no target feature yet.
-            if lesson.mask is None or (i + 1) % pair.grid[1]:
+            if teacher_forced.mask is None or (i + 1) % pair.grid[1]:
                 torch.testing.assert_close(drafter.feature[:, 0], whole[:, i], **tolerance)
             step = target.extend(token[None], (-1,))
-            torch.testing.assert_close(step.logits[0], lesson.logits[i], **tolerance)
+            torch.testing.assert_close(step.logits[0], teacher_forced.logits[i], **tolerance)
             hidden = step.hidden
             target.keep([0])

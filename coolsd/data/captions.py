@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .pictures import Row, read_pictures
+from .pictures import Record, read_pictures
 from .store import Progress
 
 SIDE = 64  # pixels; measures are taken on a small copy
@@ -150,7 +150,7 @@ def plain_captions(label: str) -> list[str]:
     return [label, article(label), f"a photo of {article(label)}"]
 
 
-def captions(picture: Image.Image, row: Row) -> list[str]:
+def captions(picture: Image.Image, row: Record) -> list[str]:
     """All wordings for one picture; a caption in the CSV is used as it stands."""
     if row.caption:
         return [row.caption]
@@ -161,7 +161,7 @@ def captions(picture: Image.Image, row: Row) -> list[str]:
     return plain_captions(row.label)
 
 
-def write_captions(images: Path, rows: list[Row], out: Path) -> Counter:
+def write_captions(images: Path, rows: list[Record], out: Path) -> Counter:
     """Write a CSV like the input's with a `captions` column (wordings joined by '|'); returns the counts of skipped pictures.
 
     Every line is written, so that row numbers stay: a skipped picture has no wording.

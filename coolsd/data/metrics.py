@@ -86,14 +86,14 @@ def exchange_test(x: Tensor, y: Tensor, draws: int = 999, seed: int = 0) -> floa
     n, generator = len(x), torch.Generator().manual_seed(seed)
     both = torch.cat([x, y])
     gram = kernel(both, both)
-    found, larger = None, 0
+    statistic, larger = None, 0
     for draw in range(draws + 1):
         swap = torch.rand(n, generator=generator) < 0.5 if draw else torch.zeros(n, dtype=torch.bool)
         side = torch.arange(n) + n * swap
         opposite = (side + n) % (2 * n)
         value = mmd2(gram[side][:, side], gram[opposite][:, opposite], gram[side][:, opposite])
-        found = value if found is None else found
-        larger += value >= found
+        statistic = value if statistic is None else statistic
+        larger += value >= statistic
     return larger / (draws + 1)
 
 

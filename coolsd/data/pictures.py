@@ -15,7 +15,7 @@ VALID_EVERY = 20  # pictures, where the CSV does not say which are valid
 
 
 @dataclass(frozen=True)
-class Row:
+class Record:
     """One line of the CSV: the picture's name inside the folder (or zip), its label, its split, and a caption if one is given.
 
     captions: wordings joined by '|', as `train captions` writes them.
@@ -34,7 +34,7 @@ class Row:
         return tuple(self.captions.split("|"))
 
 
-def read_rows(path: Path, required: tuple[str, ...] = ("file",)) -> list[Row]:
+def read_records(path: Path, required: tuple[str, ...] = ("file",)) -> list[Record]:
     """Rows of an index CSV; known columns are those of Row. Without a split, train or valid, every 20th picture is valid.
 
     Raises:
@@ -47,11 +47,11 @@ def read_rows(path: Path, required: tuple[str, ...] = ("file",)) -> list[Row]:
             hint = " `python -m coolsd train captions` writes captions." if "captions" in missing else ""
             there = ", ".join(reader.fieldnames or ["none"])
             raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {there}.{hint}")
-        known = Row.__dataclass_fields__
+        known = Record.__dataclass_fields__
         rows = []
         for number, line in enumerate(reader):
             split = "train" if number % VALID_EVERY else "valid"
-            rows.append(Row(**{"file": "", "label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
+            rows.append(Record(**{"file": "", "label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
     if not rows:
         raise ValueError(f"{path.name} has no rows. Give one line a picture, with its file name.")
     return rows
@@ -87,7 +87,7 @@ def attempt(open_picture: Open, name: str) -> Image.Image | str:
         return "unreadable"
 
 
-def read_pictures(images: Path, rows: Sequence[Row], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
+def read_pictures(images: Path, rows: Sequence[Record], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
     """(row number, picture) of every readable picture; missing and unreadable ones are counted in `skipped`."""
     open_picture = opener(images)
     for number, row in enumerate(rows):
@@ -104,7 +104,7 @@ def square(picture: Image.Image, side: int, zoom: float = 1.0, x: float = 0.5, y
     zoom 1 takes the largest square, 1.2 one a fifth smaller; x and y in [0, 1] place it.
     """
     edge = round(min(picture.size) / zoom)
-    left, top = round(x * (picture.width - edge)), round(y * (picture.height - edge))
-    crop = picture.resize((side, side), Image.Resampling.LANCZOS, box=(left, top, left + edge, top + edge))
+    x0, y0 = round(x * (picture.width - edge)), round(y * (picture.height - edge))
+    crop = picture.resize((side, side), Image.Resampling.LANCZOS, box=(x0, y0, x0 + edge, y0 + edge))
     pixels = np.asarray(ImageOps.mirror(crop) if flip else crop, np.float32)
     return pixels / 127.5 - 1

@@ -28,8 +28,8 @@ def fingerprint(target: str = "meadow") -> str:
 def progress(done: int, total: int, began: float, what: str = "pictures") -> None:
     """A line on standard error that overwrites itself: count, pace and time left. began: perf_counter at the first."""
     pace = (perf_counter() - began) / max(done, 1)
-    left = pace * (total - done)
-    rest = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
+    remaining = pace * (total - done)
+    rest = f"{remaining / 60:.0f} min" if remaining > 90 else f"{remaining:.0f} s"
     print(f"\r{done}/{total} {what}, {pace:.2f} s each, {rest} left   ", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
@@ -65,8 +65,8 @@ class Progress:
         if not live and (step + 1) % self.every and step + 1 != self.steps:
             return
         done = step + 1 - self.start
-        left = (time.monotonic() - self.began) / done * (self.steps - step - 1)
-        eta = timedelta(seconds=round(left))
-        shown = "" if self.smooth is None else f" loss {self.smooth:.4f}"
-        line = f"{self.name} {step + 1}/{self.steps}{shown} eta {eta} {note}"
+        remaining = (time.monotonic() - self.began) / done * (self.steps - step - 1)
+        eta = timedelta(seconds=round(remaining))
+        loss_text = "" if self.smooth is None else f" loss {self.smooth:.4f}"
+        line = f"{self.name} {step + 1}/{self.steps}{loss_text} eta {eta} {note}"
         print(f"\r{line}" if live else line, end="" if live and step + 1 < self.steps else "\n", file=sys.stderr, flush=True)

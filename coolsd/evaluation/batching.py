@@ -1,9 +1,9 @@
-"""Several pictures at once: their passes are run as one, so that the weights are read once for all of them.
+"""Batched decoding: the passes of several pictures are run as one, so that the weights are read once for all of them.
 
-Knows nothing of models. Every picture is decoded by the engine as ever, in a thread of its own. A session that works in a room (see
-cuda_graphs.py) hands its pass over and waits; when all threads wait, those that ask for the same pass are served by one call of it,
-vectorised with torch.vmap over inputs and caches. Laws and random numbers are those of decoding one by one; products of other sizes may
-round otherwise in the last bit.
+Knows nothing of models. Each picture is decoded by the engine in a thread of its own. A session that has a workspace (see
+cuda_graphs.py) submits its pass and waits; when all threads wait, equal passes are run as one call, vectorised with torch.vmap over
+inputs and caches. Laws and random numbers are those of decoding one by one; matrix products of other sizes may round differently in the
+last bit.
 """
 
 import copy
@@ -19,32 +19,32 @@ import torch
 from torch import Tensor
 
 from ..models.cache import KVCache
-from ..models.cuda_graphs import Function, Outputs, Room, tensors
+from ..models.cuda_graphs import Function, Outputs, Workspace, tensors
 from ..models.pair import LoadedPair
 from ..protocols import Pair
 
 BLOCK = 64  # entries by which the looked-at part of a cache grows
 AHEAD = 16  # entries by which it is longer than the longest picture: a pass looks at the same part for all
-PATIENCE = 4  # calls that one waits for while there are others that more ask for
+PATIENCE = 4  # calls that a request may be passed over
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def crowded(pair: Pair, lanes: int) -> Pair:
-    """A loaded pair that decodes so many pictures at once by `pair.rooms.map`; on a GPU, whose passes are recorded, the pair itself."""
-    if not isinstance(pair, LoadedPair) or pair.rooms is not None:
+def batched(pair: Pair, lanes: int) -> Pair:
+    """A copy of a loaded pair that decodes `lanes` pictures at once through `pair.workspaces.map`; on a GPU the pair itself."""
+    if not isinstance(pair, LoadedPair) or pair.workspaces is not None:
         return pair
     pair = replace(pair)
-    pair.rooms = Together(pair._caches, lanes)
+    pair.workspaces = PassBatcher(pair.caches, lanes)
     return pair
 
 
 @dataclass
-class _Asked:
-    """A pass that a thread waits for."""
+class _Request:
+    """A submitted pass."""
 
-    room: Room
+    workspace: Workspace
     lane: int
     fn: Function
     key: Hashable
@@ -54,26 +54,28 @@ class _Asked:
     error: BaseException | None = None
 
     @property
-    def answered(self) -> bool:
+    def done(self) -> bool:
         return self.outputs is not None or self.error is not None
 
 
 class _Lane:
-    """Stands where a room's recordings are: hands a pass over, and gives back this picture's share."""
+    """Stands in for a workspace's graph cache: submits a pass and returns this picture's slice of its outputs."""
 
-    def __init__(self, crew: "Together", number: int):
-        self.crew, self.number = crew, number
-        self.room: Room | None = None
+    def __init__(self, batcher: "PassBatcher", number: int):
+        self.batcher, self.number = batcher, number
+        self.workspace: Workspace | None = None
 
-    def hold(self, key: Hashable, value: Any) -> Any:
+    def keep_alive(self, key: Hashable, value: Any) -> Any:
         """Nothing is recorded."""
         return value
 
     def __call__(self, fn: Function, key: tuple, *inputs: Tensor | int) -> Outputs:
-        """fn of tensors, see Graphs: fn depends on its inputs, its key and the caches of the room."""
+        """fn of tensors, see GraphCache: fn depends on its inputs, its key and the caches of the workspace."""
         device = next(x.device for x in inputs if isinstance(x, Tensor))
-        given = tensors(inputs, device)
-        return self.crew.ask(_Asked(self.room, self.number, fn, (key, *((x.shape, x.dtype) for x in given)), given))
+        tensor_inputs = tensors(inputs, device)
+        return self.batcher.submit(
+            _Request(self.workspace, self.number, fn, (key, *((x.shape, x.dtype) for x in tensor_inputs)), tensor_inputs)
+        )
 
 
 @contextmanager
@@ -87,52 +89,52 @@ def _placed(cache: KVCache, keys: Tensor, values: Tensor) -> Iterator[None]:
         cache.place(*own)
 
 
-class Together:
-    """Gives rooms to the sessions of `map`'s threads; set as a pair's `rooms`. Sessions of other threads get none.
+class PassBatcher:
+    """Gives workspaces to the sessions of `map`'s threads; set as a pair's `workspaces`. Sessions of other threads get none.
 
     Args:
-        build: the caches for so many guidance rows. lanes: pictures at once.
+        build: the caches for a number of guidance branches. lanes: pictures decoded at once.
     """
 
     def __init__(self, build: Callable[[int], tuple[KVCache, KVCache | None]], lanes: int):
         self.build, self.lanes = build, lanes
-        self._models: dict[int, tuple[KVCache, KVCache | None]] = {}  # by rows: caches that those of the lanes are made after
-        self._stacks: dict[int, list[tuple[Tensor, Tensor]]] = {}  # by rows: keys and values (lanes, …) of target and drafter
-        self._rooms: dict[tuple[int, int], Room] = {}
+        self._models: dict[int, tuple[KVCache, KVCache | None]] = {}  # by branches: caches that those of the lanes are copied from
+        self._stacks: dict[int, list[tuple[Tensor, Tensor]]] = {}  # by branches: keys and values (lanes, …) of target and drafter
+        self._workspaces: dict[tuple[int, int], Workspace] = {}
         self._thread = threading.local()
         self._turn = threading.Condition()
-        self._waiting: list[_Asked] = []
+        self._waiting: list[_Request] = []
         self._at_work = 0
 
-    def take(self, rows: int, session: Any) -> Room | None:
-        """This thread's room, emptied: one session at a time."""
+    def acquire(self, branches: int, session: Any) -> Workspace | None:
+        """This thread's workspace, emptied: one session at a time."""
         number = getattr(self._thread, "number", None)
         if number is None:
             return None
         with self._turn:
-            room = self._rooms.get((rows, number)) or self._build(rows, number)
-        for cache in (room.target, room.drafter):
+            workspace = self._workspaces.get((branches, number)) or self._build(branches, number)
+        for cache in (workspace.target, workspace.drafter):
             if cache is not None:
                 cache.committed = cache.least = 0
-        return room
+        return workspace
 
     def clear(self) -> None:
-        """Let go of the rooms."""
-        self._models, self._stacks, self._rooms = {}, {}, {}
+        """Drop the workspaces."""
+        self._models, self._stacks, self._workspaces = {}, {}, {}
 
-    def _build(self, rows: int, number: int) -> Room:
-        if rows not in self._models:
-            self._models[rows] = self.build(rows)
-            shapes = [(self.lanes, *cache.keys.shape) for cache in self._models[rows] if cache is not None]
-            like = self._models[rows][0].keys
-            self._stacks[rows] = [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
-        caches = tuple(copy.copy(cache) for cache in self._models[rows])
-        for cache, (keys, values) in zip((cache for cache in caches if cache is not None), self._stacks[rows], strict=True):
+    def _build(self, branches: int, number: int) -> Workspace:
+        if branches not in self._models:
+            self._models[branches] = self.build(branches)
+            shapes = [(self.lanes, *cache.keys.shape) for cache in self._models[branches] if cache is not None]
+            like = self._models[branches][0].keys
+            self._stacks[branches] = [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
+        caches = tuple(copy.copy(cache) for cache in self._models[branches])
+        for cache, (keys, values) in zip((cache for cache in caches if cache is not None), self._stacks[branches], strict=True):
             cache.place(keys[number], values[number])
             cache.block = BLOCK
         lane = _Lane(self, number)
-        lane.room = self._rooms[rows, number] = Room(*caches, lane)
-        return lane.room
+        lane.workspace = self._workspaces[branches, number] = Workspace(*caches, lane)
+        return lane.workspace
 
     # ---- waiting for each other
 
@@ -154,50 +156,50 @@ class Together:
                 self._at_work -= 1
                 self._serve()
 
-    def ask(self, asked: _Asked) -> Outputs:
+    def submit(self, request: _Request) -> Outputs:
         """Wait until this pass has been run."""
         with self._turn:
-            self._waiting.append(asked)
+            self._waiting.append(request)
             self._serve()
-            self._turn.wait_for(lambda: asked.answered)
-        if asked.error is not None:
-            raise asked.error
-        return asked.outputs
+            self._turn.wait_for(lambda: request.done)
+        if request.error is not None:
+            raise request.error
+        return request.outputs
 
     def _serve(self) -> None:
-        """When all wait: run the pass that most ask for. Those who wait for another one would fall behind for good if all were run; who
-        has let several pass comes first."""
+        """When all threads wait: run the pass that most of them submitted. Running every pass would keep the threads out of step for
+        good; a request passed over several times goes first."""
         if not self._waiting or len(self._waiting) < self._at_work:
             return
-        groups: dict[Hashable, list[_Asked]] = {}
-        for asked in self._waiting:
-            groups.setdefault(asked.key, []).append(asked)
+        groups: dict[Hashable, list[_Request]] = {}
+        for request in self._waiting:
+            groups.setdefault(request.key, []).append(request)
         chosen = max(groups.values(), key=lambda group: (max(a.waited for a in group) >= PATIENCE, len(group)))
-        self._waiting = [asked for asked in self._waiting if asked.key != chosen[0].key]
-        for asked in self._waiting:
-            asked.waited += 1
+        self._waiting = [request for request in self._waiting if request.key != chosen[0].key]
+        for request in self._waiting:
+            request.waited += 1
         for part in ("target", "drafter"):
-            caches = [cache for room in self._rooms.values() if (cache := getattr(room, part))]
+            caches = [cache for workspace in self._workspaces.values() if (cache := getattr(workspace, part))]
             least = max((cache.committed for cache in caches), default=0) + AHEAD
             for cache in caches:
                 cache.least = least
-        for run in neighbours(sorted(chosen, key=lambda asked: asked.lane)):
+        for run in neighbours(sorted(chosen, key=lambda request: request.lane)):
             try:
                 with torch.inference_mode():  # the thread that a last one's end has woken is not in it
                     self._run(run)
             except BaseException as error:
-                for asked in run:
-                    asked.error = error
+                for request in run:
+                    request.error = error
         self._turn.notify_all()
 
-    def _run(self, run: list[_Asked]) -> None:
+    def _run(self, run: list[_Request]) -> None:
         """One call for lanes that lie side by side, whose caches are one slice."""
         first = run[0]
         if len(run) == 1:
             first.outputs = first.fn(*first.inputs)
             return
-        caches = [cache for cache in (first.room.target, first.room.drafter) if cache is not None]
-        stacks = [part[first.lane : run[-1].lane + 1] for pair in self._stacks[first.room.target.keys.shape[1]] for part in pair]
+        caches = [cache for cache in (first.workspace.target, first.workspace.drafter) if cache is not None]
+        stacks = [part[first.lane : run[-1].lane + 1] for pair in self._stacks[first.workspace.target.keys.shape[1]] for part in pair]
 
         def one(parts: list[Tensor], *inputs: Tensor) -> Outputs:
             with ExitStack() as placed:
@@ -205,19 +207,19 @@ class Together:
                     placed.enter_context(_placed(cache, keys, values))
                 return first.fn(*inputs)
 
-        inputs = (torch.stack(column) for column in zip(*(asked.inputs for asked in run), strict=True))
+        inputs = (torch.stack(column) for column in zip(*(request.inputs for request in run), strict=True))
         with warnings.catch_warnings():
             # Writing and attention have no rule of their own and go lane by lane: a few operations of many.
             warnings.filterwarnings("ignore", "There is a performance drop")
             outputs = torch.vmap(one)(stacks, *inputs)
-        for i, asked in enumerate(run):
-            asked.outputs = tuple(output[i] for output in outputs)
+        for i, request in enumerate(run):
+            request.outputs = tuple(output[i] for output in outputs)
 
 
-def neighbours(asked: list[_Asked]) -> list[list[_Asked]]:
+def neighbours(requests: list[_Request]) -> list[list[_Request]]:
     """Runs of lanes without a gap."""
-    runs: list[list[_Asked]] = []
-    for one in asked:
+    runs: list[list[_Request]] = []
+    for one in requests:
         if runs and runs[-1][-1].lane + 1 == one.lane:
             runs[-1].append(one)
         else:

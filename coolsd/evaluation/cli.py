@@ -1,16 +1,14 @@
-"""`python -m coolsd eval …`: how good a pair and its methods are. Every command can be stopped and goes on where it was."""
+"""`python -m coolsd eval …`: how good a pair and its methods are. Every command can be stopped and resumed."""
 
 import argparse
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..models.checkpoints import ASSETS
-from .photos import read_photos
 from .study import Study
 
 DRAFT_LENGTH = 5
@@ -21,8 +19,10 @@ def _command(args: argparse.Namespace) -> str:
     """What was typed, without where things lie on this machine."""
     from .prompts import DEFAULTS
 
-    words = ["python -m coolsd eval", args.what, "--images PHOTOS --csv captions.csv"]
-    words += [f"--{name} {shlex.quote(str(getattr(args, name)))}" for name in ("pictures", "seeds") if getattr(args, name, None)]
+    words = ["python -m coolsd eval", args.what]
+    words += ["--images PHOTOS --csv captions.csv"] if args.what != schedules.__name__ else []
+    counts = ("pictures", "prompts", "seeds", "recorded_length")
+    words += [f"--{name.replace('_', '-')} {getattr(args, name)}" for name in counts if getattr(args, name, None)]
     for name, usual in (DEFAULTS | {"draft_length": DRAFT_LENGTH}).items():
         given = getattr(args, name, None)
         if given not in (None, usual):
@@ -50,24 +50,26 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
-    """What all commands work with. A quick run writes beside its pictures unless told otherwise, so that it never replaces real figures."""
-    from ..data.features import efficientnet
+    """What all commands work with. A quick run writes beside its pictures by default, so that it never replaces real figures."""
+    from ..data.features import JUDGE, LOSS, efficientnet
+    from .photos import Networks, read_photos
 
-    if (args.images is None) != (args.csv is None):
+    images, captions = getattr(args, "images", None), getattr(args, "csv", None)
+    if (images is None) != (captions is None):
         raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
     if (getattr(args, "pictures", None) or 4) < 4:
         raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
     args.out = args.out or (args.folder / "quick" if args.quick else out)
     target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
-    photos = (args.images, read_photos(args.csv), efficientnet()) if args.images else ()
+    photos = (images, read_photos(captions), Networks(efficientnet(LOSS), efficientnet(JUDGE))) if images else ()
     return Study(args.folder, *photos, target=target, workers=args.workers)
 
 
 def meadow(args: argparse.Namespace) -> None:
-    """Tokenizer, target, and what is painted."""
+    """Tokenizer, target, and whether pictures show what the prompt names."""
     from dataclasses import replace
 
-    from .quality.cards import meadow_section
+    from .quality.cards import pair_section
     from .quality.pair import QUICK, Size, evaluate
     from .quality.sheets import save_sheet
 
@@ -76,10 +78,21 @@ def meadow(args: argparse.Namespace) -> None:
     size = replace(size, seeds=args.seeds or size.seeds)
     report, sheets = evaluate(study, size, _settings(args))
     report = {"command": _command(args)} | report
-    _write(args, "eval", report, meadow_section)
+    _write(args, "eval", report, pair_section)
     for name, picture in sheets.items():
         save_sheet(picture, args.out / f"{name}.jpg")
-    print(meadow_section(report))
+    print(pair_section(report))
+
+
+def decoders(args: argparse.Namespace) -> None:
+    """Decoders of the same codes side by side."""
+    from ..models.vq import load_vq
+    from .quality.cards import decoders_table
+    from .quality.pair import QUICK, compare_decoders
+
+    study = _study(args)
+    tokenizers = {str(folder): load_vq(folder, args.grid) for folder in args.vq}
+    print(decoders_table(compare_decoders(study, tokenizers, QUICK.photos if args.quick else None)))
 
 
 def quality(args: argparse.Namespace) -> None:
@@ -96,7 +109,7 @@ def quality(args: argparse.Namespace) -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Defaults by quality and speed."""
-    from .quality.cards import sweep_section
+    from .quality.cards import defaults_section
     from .quality.defaults import DRAFT_LENGTHS, GRID, evaluate
     from .quality.pair import QUICK, Size
 
@@ -107,7 +120,7 @@ def sweep(args: argparse.Namespace) -> None:
     args.pictures = args.pictures or (4 if args.quick else 48)
     kinds = (QUICK if args.quick else Size()).a_kind
     report = {"command": _command(args)} | evaluate(study, args.pictures, kinds, grid, lengths)
-    _write(args, "sweep", report, sweep_section)
+    _write(args, "sweep", report, defaults_section)
     print(json.dumps(report["suggested"]))
 
 
@@ -128,6 +141,22 @@ def claims(args: argparse.Namespace) -> None:
     print("\n".join([*lines(result), f"Intervals: {result['interval']}."]))
 
 
+def schedules(args: argparse.Namespace) -> None:
+    """Every schedule on the rows of the same lossless runs."""
+    from dataclasses import replace
+
+    from .claims.evidence import QUICK, Size, evaluate, words
+
+    study = _study(args, ASSETS)
+    size = QUICK if args.quick else Size()
+    given = {"seeds": args.seeds, "prompts": args.prompts, "recorded": args.recorded_length}
+    size = replace(size, length=args.draft_length, check=size.check and not args.no_checks, **{k: v for k, v in given.items() if v})
+    settings = {name: value for name, value in _settings(args).items() if name != "draft_length"}
+    report = {"command": _command(args)} | evaluate(study, size, settings)
+    _write(args, "schedules", report)
+    print("\n".join(words(report)))
+
+
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """The evaluations."""
     from .prompts import DEFAULTS
@@ -136,34 +165,46 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     whats = parser.add_subparsers(dest="what", required=True)
     for run, words in (
         (meadow, "tokenizer, target, and whether pictures show what was asked for"),
+        (decoders, "picture tokenizers side by side: PSNR and KID of reconstructions"),
         (quality, "what each method costs in quality: KID, log-probability"),
         (sweep, "choose guidance, top-k, temperature and draft length by measuring"),
         (claims, "what the paper claims, judged on this pair (photos add KID)"),
+        (schedules, "every schedule on the rows of the same lossless runs: accept length, bias, KL, with intervals"),
     ):
         command = whats.add_parser(run.__name__, help=words)
-        command.add_argument("--images", type=Path, required=run is not claims, help="folder or zip of the photos")
-        command.add_argument("--csv", type=Path, required=run is not claims, help="CSV written by `train captions`")
+        if run is not schedules:
+            command.add_argument("--images", type=Path, required=run is not claims, help="folder or zip of the photos")
+            command.add_argument("--csv", type=Path, required=run is not claims, help="CSV written by `train captions`")
         command.add_argument(
             "--folder", type=Path, default=CACHE, help="where pictures and features are kept (default ~/.cache/coolsd/eval)"
         )
         command.add_argument("--target", default="meadow", help="name of the pair, or a folder in meadow's layout (default meadow)")
-        place = "assets" if run is claims else "assets/meadow"
+        place = "assets" if run in (claims, schedules) else "assets/meadow"
         command.add_argument("--out", type=Path, help=f"where the figures go (default {place}; with --quick: quick/ in --folder)")
         command.add_argument("--workers", type=int, help=f"processes that decode (default one a core, here {os.cpu_count()})")
         command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
         command.set_defaults(run=run)
-        if run in (meadow, claims):
-            command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {4 if run is meadow else 2})")
+        if run is decoders:
+            command.add_argument("--vq", type=Path, nargs="+", required=True, help="folders of JanusVQVAEs")
+            command.add_argument("--grid", type=int, default=16, help="tokens a side (default 16)")
+            continue
+        if run in (meadow, claims, schedules):
+            usual = {meadow: 4, claims: 2, schedules: 1}[run]
+            command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {usual})")
         else:
             command.add_argument("--pictures", type=int, help=f"of each method or setting (default {500 if run is quality else 48})")
         if run is sweep:
             for name, values in GRID.items():
-                shown = ", ".join(f"{value:g}" for value in values)
+                defaults = ", ".join(f"{value:g}" for value in values)
                 command.add_argument(
-                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {shown})"
+                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {defaults})"
                 )
         else:
             for name, value in DEFAULTS.items():
                 command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
-        if run in (quality, claims):
+        if run is schedules:
+            command.add_argument("--prompts", type=int, help="of the fixed ones, the independent units of all intervals (default all 30)")
+            command.add_argument("--recorded-length", type=int, help="draft positions recorded, for any draft length up to it (default 10)")
+            command.add_argument("--no-checks", action="store_true", help="leave out the real runs held against the predictions")
+        if run in (quality, claims, schedules):
             command.add_argument("--draft-length", type=int, default=DRAFT_LENGTH, help=f"default {DRAFT_LENGTH}")

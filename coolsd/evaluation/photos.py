@@ -15,86 +15,105 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.features import BATCH, Extract
+from ..data.features import BATCH, Extract, eight_bit
 from ..data.metrics import psnr
-from ..data.pictures import Row, read_pictures, read_rows, square
+from ..data.pictures import Record, read_pictures, read_records, square
 from ..data.store import progress
 from ..models.vq import ImageTokenizer
+from .specks import isolation
 
 PART = 256  # photos a file
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB."""
+class PhotoFigures:
+    """Figures of M readable photos: which they are (M,), features (M, D); of reconstructions also codes (M, n) and psnr (M,) in dB.
+
+    judged: features (M, D') by the network that no loss sees. isolation: of their patches, see `specks`.
+    """
 
     numbers: Tensor
     features: Tensor
+    judged: Tensor
+    isolation: Tensor
     codes: Tensor
     psnr: Tensor
 
 
-def read_photos(path: Path) -> list[Row]:
+def read_photos(path: Path) -> list[Record]:
     """All lines of a CSV written by `train captions`.
 
     Raises:
         ValueError: a column is missing.
     """
-    return read_rows(path, ("file", "label", "split", "captions"))
+    return read_records(path, ("file", "label", "split", "captions"))
 
 
-def chosen(photos: Sequence[Row], split: str, a_label: int | None = None, limit: int | None = None) -> list[Row]:
+def chosen(photos: Sequence[Record], split: str, a_label: int | None = None, limit: int | None = None) -> list[Record]:
     """The photos of a split: at most `a_label` of a label and `limit` in all, drawn alike each time."""
     order = np.random.default_rng(0).permutation(len(photos))
     seen: Counter = Counter()
-    found = []
+    selection = []
     for photo in (photos[i] for i in order):
         if photo.split == split and (a_label is None or seen[photo.label] < a_label):
             seen[photo.label] += 1
-            found.append(photo)
-    return found[:limit]
+            selection.append(photo)
+    return selection[:limit]
 
 
-def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer | None, side: int) -> str:
-    digest = hashlib.sha256("\n".join([str(images.resolve()), str(side), *names]).encode())
-    for tensor in tokenizer.vqvae.state_dict().values() if tokenizer else ():
+@dataclass(frozen=True)
+class Networks:
+    """What is asked about a picture: `extract` also names it, `judge` is in no loss."""
+
+    extract: Extract
+    judge: Extract
+
+
+def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
+    layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(PhotoFigures.__dataclass_fields__)}"
+    digest = hashlib.sha256("\n".join([str(images.resolve()), layout, *names]).encode())
+    for tensor in tokenizer.vqvae.state_dict().values() if reconstruct else ():
         digest.update(tensor.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def _part(images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer | None, side: int, extract: Extract) -> dict[str, np.ndarray]:
+def _part(
+    images: Path, photos: Sequence[Record], tokenizer: ImageTokenizer, networks: Networks, reconstruct: bool
+) -> dict[str, np.ndarray]:
     """Arrays of Measured for these photos, numbered from 0."""
-    out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "codes": [], "psnr": []}
+    patch, side = tokenizer.patch, tokenizer.grid * tokenizer.patch
+    out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "judged": [], "isolation": [], "codes": [], "psnr": []}
     pictures = read_pictures(images, photos, Counter())
     while batch := list(itertools.islice(pictures, BATCH)):
         pixels = torch.from_numpy(np.stack([square(picture, side) for _, picture in batch])).permute(0, 3, 1, 2)
-        if tokenizer:
+        if reconstruct:
             codes = tokenizer.encode(pixels.to(tokenizer.codebook.device))
             pixels, original = tokenizer.decode(codes).cpu(), pixels
             out["codes"].append(codes.cpu().numpy())
             out["psnr"].append(psnr(pixels, original).numpy())
         out["numbers"].append(np.array([number for number, _ in batch]))
-        out["features"].append(extract(pixels).numpy())
+        quantised = eight_bit(pixels)
+        out["features"].append(networks.extract(quantised).numpy())
+        out["judged"].append(networks.judge(quantised).numpy())
+        out["isolation"].append(isolation(quantised, patch).numpy())
     return {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in out.items()}
 
 
 def measure(
-    images: Path, photos: Sequence[Row], tokenizer: ImageTokenizer, extract: Extract, folder: Path, reconstruct: bool = True
-) -> Measured:
+    images: Path, photos: Sequence[Record], tokenizer: ImageTokenizer, networks: Networks, folder: Path, reconstruct: bool = True
+) -> PhotoFigures:
     """Measure photos, or their reconstructions by the tokenizer; parts that are on disk are read. Unreadable pictures are left out.
 
     Raises:
         ValueError: no picture can be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    side = tokenizer.grid * tokenizer.patch
-    used = tokenizer if reconstruct else None
     parts, began = [], perf_counter()
     for done, start in enumerate(range(0, len(photos), PART), 1):
         these = photos[start : start + PART]
-        path = folder / f"photos_{_digest(images, [p.file for p in these], used, side)}.npz"
+        path = folder / f"photos_{_digest(images, [p.file for p in these], tokenizer, reconstruct)}.npz"
         if not path.exists():
-            arrays = _part(images, these, used, side, extract)
+            arrays = _part(images, these, tokenizer, networks, reconstruct)
             with (part := path.with_suffix(".part")).open("wb") as handle:
                 np.savez(handle, **arrays)
             part.rename(path)
@@ -105,4 +124,4 @@ def measure(
     if not parts:
         raise ValueError(f"None of the CSV's pictures can be read from {images}.")
     joined = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-    return Measured(**{name: joined.get(name, torch.empty(0)) for name in Measured.__dataclass_fields__})
+    return PhotoFigures(**{name: joined.get(name, torch.empty(0)) for name in PhotoFigures.__dataclass_fields__})

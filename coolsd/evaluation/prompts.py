@@ -64,11 +64,11 @@ FIXED = FLOWERS + SCENES
 def valid_prompts(photos: Sequence[Record], count: int) -> list[PromptCase]:
     """Captions of `count` valid photos, one wording each, drawn alike each time; more than there are photos: further wordings."""
     valid, random = chosen(photos, "valid"), np.random.default_rng(1)
-    found = []
+    cases = []
     for i in range(count):
         photo = valid[i % len(valid)]
         wording = photo.wordings[random.integers(len(photo.wordings))]
         words = set(wording.split())
         colours = [colour for colour in COLOURS if colour in words] if photo.label not in PLACES else []
-        found.append(PromptCase(wording, photo.label, colours[0] if len(colours) == 1 else ""))
-    return found
+        cases.append(PromptCase(wording, photo.label, colours[0] if len(colours) == 1 else ""))
+    return cases

@@ -28,7 +28,7 @@ from ..models.loading import best_device
 from ..protocols import Pair
 from ..trace import Round
 from ..trees import chain
-from .batching import Together, crowded
+from .batching import PassBatcher, batched
 
 LANES = 16  # pictures that a worker decodes at once
 CHUNK = 64  # tokens a scoring pass: what the targets' caches have room for behind the last cell
@@ -85,9 +85,9 @@ def _score(logits: Tensor, tokens: Tensor) -> float:
 
 
 def sample(pair: Pair, jobs: Sequence[Job]) -> list[Sample]:
-    """Decode pictures, several at once where the pair has a crew (`crowded`), and score them."""
-    rooms = getattr(pair, "rooms", None)
-    decoded = (rooms.map if isinstance(rooms, Together) else map)(partial(_decode, pair), jobs)
+    """Decode pictures, several at once where the pair is `batched`, and score them."""
+    workspaces = getattr(pair, "workspaces", None)
+    decoded = (workspaces.map if isinstance(workspaces, PassBatcher) else map)(partial(_decode, pair), jobs)
     return [_scored(pair, job, rounds) for job, rounds in zip(jobs, decoded, strict=True)]
 
 
@@ -175,7 +175,7 @@ _worker: dict[str, Pair] = {}
 def _start(opener: Opener, target: str, dtype: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     torch.set_num_threads(1)
-    _worker["pair"] = crowded(opener(target, dtype), LANES)
+    _worker["pair"] = batched(opener(target, dtype), LANES)
 
 
 def _work(jobs: Sequence[Job]) -> list[Sample]:
@@ -183,11 +183,11 @@ def _work(jobs: Sequence[Job]) -> list[Sample]:
 
 
 def batches(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """At most `size` jobs of one label each, the labels taking turns: pictures that draft alike are decoded at once."""
+    """At most `size` jobs of one label each, labels interleaved: pictures that draft alike are decoded at once."""
     labels: dict[str, list[Job]] = {}
     for job in jobs:
         labels.setdefault(job.label, []).append(job)
-    parts = ([found[i : i + size] for i in range(0, len(found), size)] for found in labels.values())
+    parts = ([of_label[i : i + size] for i in range(0, len(of_label), size)] for of_label in labels.values())
     return [part for turn in zip_longest(*parts) for part in turn if part]
 
 
@@ -200,7 +200,7 @@ def _decoded(jobs: Sequence[Job], opener: Opener, target: str, dtype: str, worke
     """Samples as they are finished. One worker decodes in this process, with its threads."""
     size = min(LANES, -(-len(jobs) // workers))
     if workers == 1:
-        yield from map(partial(sample, crowded(opener(target, dtype), size)), batches(jobs, size))
+        yield from map(partial(sample, batched(opener(target, dtype), size)), batches(jobs, size))
         return
     with multiprocessing.get_context("spawn").Pool(workers, _start, (opener, target, dtype)) as pool:
         yield from pool.imap_unordered(_work, batches(jobs, size))
@@ -263,7 +263,7 @@ def collect(
 
 
 def jobs(lanes: Sequence[tuple], prompts: Sequence[str], settings: dict[str, Any]) -> list[Job]:
-    """Every lane on the same prompts and seeds, the lanes taking turns, so that a run cut short has them evenly."""
+    """Every variant on the same prompts and seeds, interleaved, so that a run cut short covers them evenly."""
     return [
         Job(label, method, tuple((settings | dict(own)).items()), prompt, seed)
         for seed, prompt in enumerate(prompts)

@@ -38,8 +38,8 @@ FARTHEST = float(theory.total_variation(*(torch.tensor(row, dtype=torch.float64)
 SHAPES = {"annealed": "Annealed", "uniform": "Uniform", "reversed": "Reversed"}  # of schedules
 REJECT_BELOW = 1e-5  # a correct sampler is called biased in one run of 100 000
 
-HONEST = {"lossless": "Lossless", "relaxed": "Relaxed", "lantern": "LANTERN", "lantern++": "LANTERN++"}
-CHOICES = {**HONEST, **{name: mistake.title for name, mistake in MISTAKES.items()}}
+CORRECT = {"lossless": "Lossless", "relaxed": "Relaxed", "lantern": "LANTERN", "lantern++": "LANTERN++"}
+CHOICES = {**CORRECT, **{name: mistake.title for name, mistake in MISTAKES.items()}}
 LANTERNS = {"lantern", "lantern++"}
 CAPS = (1.1, 10.0)  # least and most λ of LANTERN++
 USES_OMEGA = {"relaxed", *(name for name, mistake in MISTAKES.items() if mistake.below_one)}
@@ -51,7 +51,7 @@ class LaboratoryError(ValueError):
 
 @dataclass(frozen=True)
 class Knobs:
-    """The rule and what it listens to. omega: relaxed rules. k, optimal: LANTERN's (see `rules.Lantern`), budget or cap (λ) its limit."""
+    """A rule and its parameters. omega: relaxed rules. k, optimal: LANTERN's (see `rules.Lantern`), budget or cap (λ) its limit."""
 
     choice: str = "lossless"
     omega: float = 1.5
@@ -66,14 +66,14 @@ class Knobs:
         return self.cap if self.choice == "lantern++" else self.budget
 
     @property
-    def heard(self) -> dict[str, Any]:
-        """The knobs that the rule listens to."""
-        heard: dict[str, Any] = {"choice": self.choice}
+    def active(self) -> dict[str, Any]:
+        """The parameters that the rule uses."""
+        active: dict[str, Any] = {"choice": self.choice}
         if self.choice in USES_OMEGA:
-            heard |= {"omega": self.omega}
+            active |= {"omega": self.omega}
         if self.choice in LANTERNS:
-            heard |= {"k": self.k, "limit": self.limit, "optimal": self.optimal}
-        return heard
+            active |= {"k": self.k, "limit": self.limit, "optimal": self.optimal}
+        return active
 
 
 # ---- input
@@ -85,11 +85,11 @@ def read_row(values: object, name: str) -> Tensor:
     Raises:
         LaboratoryError: not that many finite numbers, a negative one, or nothing but zeros.
     """
-    wanted = f"The row {name} needs {VOCABULARY} numbers that are not negative"
+    expectation = f"The row {name} needs {VOCABULARY} numbers that are not negative"
     if not isinstance(values, list | tuple) or len(values) != VOCABULARY:
-        raise LaboratoryError(f"{wanted}. Choose a preset to start again.")
+        raise LaboratoryError(f"{expectation}. Choose a preset to start again.")
     if any(isinstance(v, bool) or not isinstance(v, int | float) or not 0 <= v < math.inf for v in values):
-        raise LaboratoryError(f"{wanted}; got {str(list(values))[:80]}. Choose a preset to start again.")
+        raise LaboratoryError(f"{expectation}; got {str(list(values))[:80]}. Choose a preset to start again.")
     row = torch.tensor(values, dtype=torch.float64)
     if not 0 < float(row.sum()) < math.inf:
         raise LaboratoryError(f"The row {name} has no mass. Pull one of its bars up, or choose a preset.")
@@ -172,28 +172,28 @@ class OneToken:
 
 def one_token(p: Tensor, q: Tensor, knobs: Knobs) -> OneToken:
     """The exact account of one draft position. p, q (V,)."""
-    made = case(knobs, q)
-    kept = made.rule.kept_mass(p, made.drawn, 0)
-    law = theory.step_law(p, made.drawn, made.rule, 0)
+    rule_case = case(knobs, q)
+    kept = rule_case.rule.kept_mass(p, rule_case.drawn, 0)
+    law = theory.step_law(p, rule_case.drawn, rule_case.rule, 0)
     return OneToken(
-        drawn=made.drawn,
-        overlap=Lossless().kept_mass(p, made.drawn, 0),
+        drawn=rule_case.drawn,
+        overlap=Lossless().kept_mass(p, rule_case.drawn, 0),
         kept=kept,
         recovered=law - kept,
         law=law,
-        accept_prob=_each_token(made, p)[0],
+        accept_prob=_each_token(rule_case, p)[0],
         accepted=float(kept.sum()),
         variation=float(theory.total_variation(law, p)),
-        least=float(theory.step_cost(p, made.drawn, made.rule, 0)),
+        least=float(theory.step_cost(p, rule_case.drawn, rule_case.rule, 0)),
     )
 
 
-def _each_token(made: Case, p: Tensor) -> tuple[Tensor, Tensor]:
+def _each_token(rule_case: Case, p: Tensor) -> tuple[Tensor, Tensor]:
     """For every drafted token: f (V,), and the law of what follows its rejection (V, V)."""
     size = (len(p), len(p))
     token = torch.arange(len(p))
-    rows = p.expand(size), made.drawn.expand(size), torch.zeros(len(p), dtype=torch.long), token
-    return made.rule.accept_prob(*rows), made.rule.residual(*rows)
+    rows = p.expand(size), rule_case.drawn.expand(size), torch.zeros(len(p), dtype=torch.long), token
+    return rule_case.rule.accept_prob(*rows), rule_case.rule.residual(*rows)
 
 
 def borrowed(p: Tensor, token: int, knobs: Knobs) -> list[tuple[int, float]]:
@@ -312,14 +312,14 @@ def same_accept_length(p: Tensor, q: Tensor, accepted: float, nu: float) -> dict
 # ---- is it lossless?
 
 
-def simulate(p: Tensor, made: Case, rounds: int, generator: torch.Generator) -> Tensor:
+def simulate(p: Tensor, rule_case: Case, rounds: int, generator: torch.Generator) -> Tensor:
     """Counts (V,) int64 of the first token of so many rounds: draft, test, and the recovered token after a rejection.
 
     Rounds of one draft position, in one sweep: the same f and residual that `verification.verify` asks the rule for, one uniform number
     a test. p (V,).
     """
-    accept_prob, residual = _each_token(made, p)
-    draft = draw(made.drawn.expand(rounds, -1), generator)
+    accept_prob, residual = _each_token(rule_case, p)
+    draft = draw(rule_case.drawn.expand(rounds, -1), generator)
     accepted = uniforms((rounds,), generator, p.device) < accept_prob[draft]
     recovered = draw(residual[draft], generator)
     return torch.where(accepted, draft, recovered).bincount(minlength=len(p))
@@ -346,8 +346,8 @@ def chi_square(counts: Tensor, law: Tensor) -> ChiSquare:
         return ChiSquare(0.0, 0, 1.0)
     smallest = expected.masked_fill(~large, math.inf).argmin()
     group = torch.where(large, torch.arange(len(law)), smallest)
-    seen, wanted = (torch.zeros_like(law).index_add_(0, group, cells.to(law))[large] for cells in (counts, expected))
-    statistic = ((seen - wanted) ** 2 / wanted).sum()
+    seen, expectation = (torch.zeros_like(law).index_add_(0, group, cells.to(law))[large] for cells in (counts, expected))
+    statistic = ((seen - expectation) ** 2 / expectation).sum()
     freedom = len(seen) - 1
     chance = torch.special.gammaincc(torch.tensor(freedom / 2, dtype=torch.float64), statistic / 2)
     return ChiSquare(float(statistic), freedom, float(chance))

@@ -1,6 +1,6 @@
 """The key/value cache of a picture: where the entries of a pass go, what they see, and which of them stay.
 
-Knows nothing of networks. Shapes: B rows (guidance), T new tokens, S live cache length, H heads.
+Knows nothing of networks. Shapes: B guidance branches, T new tokens, S live cache length, H heads.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ BLOCK = 256  # entries by which the looked-at part of a cache grows where shapes
 
 
 @dataclass(frozen=True)
-class Slots:
+class CacheSlots:
     """Places of a pass in a cache as a tensor (T,), and how much of the cache is looked at: shapes do not depend on the places."""
 
     index: Tensor
@@ -25,21 +25,21 @@ class Slots:
 
 
 @dataclass(frozen=True)
-class Front:
+class CachePosition:
     """Where the committed entries of a cache end: a number, or, for passes of static shapes, a tensor () and the span looked at.
 
-    pad: what a family needs besides, in the same form: entries in front that the unconditional row does not have.
+    pad: what a family needs besides, in the same form: entries in front that the unconditional branch does not have.
     """
 
     start: int | Tensor
     span: int | None = None
     pad: int | Tensor = 0
 
-    def slots(self, before: int, count: int) -> "int | Slots":
+    def slots(self, before: int, count: int) -> "int | CacheSlots":
         """Places of `count` entries, `before` of the same pass or draft preceding them."""
         if self.span is None:
             return self.start + before
-        return Slots(self.start + before + torch.arange(count, device=self.start.device), self.span)
+        return CacheSlots(self.start + before + torch.arange(count, device=self.start.device), self.span)
 
     def mask(self, seen: Tensor) -> Tensor:
         """What entries see: all that is committed, and of the U entries behind that what seen (T, U) says; (T, start + U) or (T, span)."""
@@ -57,9 +57,9 @@ class KVCache:
     float32 whatever the weights are: attention of one query over bfloat16 entries takes five times as long there.
     """
 
-    def __init__(self, layers: int, rows: int, heads: int, length: int, head_dim: int, like: Tensor):
+    def __init__(self, layers: int, branches: int, heads: int, length: int, head_dim: int, like: Tensor):
         dtype = torch.float32 if like.device.type == "cpu" else like.dtype
-        keys = like.new_zeros(layers, rows, heads, length, head_dim, dtype=dtype)
+        keys = like.new_zeros(layers, branches, heads, length, head_dim, dtype=dtype)
         self.place(keys, torch.zeros_like(keys))
         self.block, self.least = BLOCK, 0
         self.committed = 0
@@ -73,10 +73,10 @@ class KVCache:
         """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks, `least` entries at least."""
         return min(-(-max(live, self.least) // self.block) * self.block, self.keys.shape[3])
 
-    def write(self, layer: int, start: int | Slots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def write(self, layer: int, start: int | CacheSlots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Store k, v (B, H, T, head_dim) at `start`; return all live keys and values (B, H, start + T, head_dim), or those of a span."""
         keys, values = self._layers[layer]
-        if isinstance(start, Slots):
+        if isinstance(start, CacheSlots):
             keys.index_copy_(2, start.index, k.to(keys.dtype))
             values.index_copy_(2, start.index, v.to(keys.dtype))
             return keys.narrow(2, 0, start.span), values.narrow(2, 0, start.span)

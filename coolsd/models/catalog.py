@@ -28,7 +28,7 @@ class TargetSpec:
     """A target by name.
 
     Args:
-        build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two rows of cache), by part.
+        build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two branches of cache), by part.
         settings: what its authors sampled with: what page, command line, training and evaluation start from.
         note: what a person should know before choosing it.
     """
@@ -107,7 +107,7 @@ def sampling_defaults(name: str | Path) -> dict[str, float]:
     return dict(CATALOG.get(str(name), CATALOG["meadow"]).settings)
 
 
-def check_parts(name: str, given: Collection[str]) -> None:
+def check_parts(name: str, parts: Collection[str]) -> None:
     """Refuse a target, or parts of it, that the catalog does not know.
 
     Raises:
@@ -116,7 +116,7 @@ def check_parts(name: str, given: Collection[str]) -> None:
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
     known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(parts) - known):
         raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
 
 
@@ -128,10 +128,10 @@ def available(name: str, **paths: Any) -> list[str]:
     """
     entry, lines = CATALOG[name], []
     if entry.memory:
-        found = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
+        memory = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else 0.0
         needs = entry.gigabytes(paths.get("drafter"))
-        if found < needs:
-            have = f"this one has {found:.1f} GB" if found else "none was found"
+        if memory < needs:
+            have = f"this one has {memory:.1f} GB" if memory else "none was found"
             lines.append(f"{entry.title} needs a GPU with {needs:.1f} GB; {have}.")
     named = {what: path for what, path in paths.items() if path is not None and (what, path) != ("drafter", "none")}
     lines += [f"{what}: {path} does not exist." for what, path in named.items() if not Path(path).expanduser().exists()]
@@ -190,12 +190,12 @@ def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
     Args:
         files: local files in place of the hub's.
     """
-    found = {}
+    statuses = {}
     for name, entry in CATALOG.items():
         paths = (files or {}).get(name, {})
         needs = entry.needs(paths.get("drafter"))
         plan = f"GPU memory in GB: {', '.join(f'{what} {size:g}' for what, size in needs.items())}; {sum(needs.values()):.1f} in all."
-        found[name] = TargetStatus(
+        statuses[name] = TargetStatus(
             name,
             entry.title,
             entry.note,
@@ -204,4 +204,4 @@ def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
             dict(entry.settings),
             drafts=not entry.parts or "drafter" in needs,
         )
-    return found
+    return statuses

@@ -131,6 +131,6 @@ def only_file(path: Path, *patterns: str) -> Path:
     if not path.is_dir():
         return path
     for pattern in reversed(patterns):
-        if len(found := sorted(path.glob(pattern))) == 1:
-            return found[0]
+        if len(matches := sorted(path.glob(pattern))) == 1:
+            return matches[0]
     raise LoadError(f"{path} holds no file {patterns[-1]}.")

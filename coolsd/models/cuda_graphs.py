@@ -1,7 +1,7 @@
-"""CUDA graphs: what a GPU is told once and then does again, so that launching a pass's few hundred kernels costs one call.
+"""CUDA graphs: a pass is recorded once and replayed, so that its few hundred kernels are launched by one call.
 
 Knows nothing of models. A recorded function reads and writes fixed addresses: its inputs are copied to where they were at recording,
-its caches must stay where they are (see Rooms), and its outputs are overwritten by the next call of the same shapes.
+its caches must stay where they are (see Workspaces), and its outputs are overwritten by the next call of the same shapes.
 """
 
 import logging
@@ -20,7 +20,7 @@ Outputs = tuple[Tensor, ...]
 Function = Callable[..., Outputs]
 Record = Callable[[Function, list[Tensor]], tuple[Callable[[], None], Outputs]]  # what repeats the function, and where its outputs are
 
-KEPT = 96  # recordings of one room; the one that has not been used for longest goes
+KEPT = 96  # recordings of one workspace; the least recently used goes
 
 log = logging.getLogger("coolsd")
 
@@ -28,7 +28,7 @@ log = logging.getLogger("coolsd")
 def capture(fn: Function, inputs: list[Tensor]) -> tuple[Callable[[], None], Outputs]:
     """Record fn on these inputs as a CUDA graph; nothing is run."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another lane's thread may be at work
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may be using the GPU
         outputs = fn(*inputs)
     return graph.replay, outputs
 
@@ -40,8 +40,8 @@ class _Recorded:
     outputs: Outputs
 
 
-class Graphs:
-    """Calls functions; the first time as they are, which warms up, from the second call of the same key and shapes on as recordings.
+class GraphCache:
+    """Calls functions: the first time eagerly, which warms up; from the second call of the same key and shapes on, as recordings.
 
     Args:
         record: how to record; None calls every function as it is.
@@ -52,8 +52,8 @@ class Graphs:
         self._known: OrderedDict[Hashable, _Recorded | None] = OrderedDict()
         self._held: dict[Hashable, Any] = {}
 
-    def hold(self, key: Hashable, value: Any) -> Any:
-        """Keep what recordings refer to alive as long as they are; the first value of a key is the one to use."""
+    def keep_alive(self, key: Hashable, value: Any) -> Any:
+        """Keep what recordings refer to alive as long as they are; returns the first value of the key."""
         return self._held.setdefault(key, value)
 
     def __call__(self, fn: Function, key: tuple, *inputs: Tensor | int) -> Outputs:
@@ -96,35 +96,35 @@ def tensors(inputs: tuple[Tensor | int, ...], device: torch.device) -> list[Tens
 
 
 @dataclass
-class Room:
-    """What one picture at a time works in: caches, and the recordings that go with their addresses."""
+class Workspace:
+    """Caches for one picture at a time, and the recordings bound to their addresses."""
 
     target: KVCache
     drafter: KVCache | None
-    graphs: Graphs
+    graphs: GraphCache
 
 
-class Rooms:
-    """Rooms by number of guidance rows, given to the sessions of one picture and taken back when the target's is gone.
+class Workspaces:
+    """Workspaces by number of guidance branches, lent to the sessions of one picture until the target's is collected.
 
     Args:
-        build: the caches for so many rows. record: see Graphs.
+        build: the caches for a number of branches. record: see GraphCache.
     """
 
     def __init__(self, build: Callable[[int], tuple[KVCache, KVCache | None]], record: Record | None):
         self.build, self.record = build, record
-        self._free: dict[int, list[Room]] = {}
+        self._free: dict[int, list[Workspace]] = {}
 
-    def take(self, rows: int, session: Any) -> Room:
-        """An empty room, until `session` is collected."""
-        free = self._free.setdefault(rows, [])
-        room = free.pop() if free else Room(*self.build(rows), Graphs(self.record))
-        for cache in (room.target, room.drafter):
+    def acquire(self, branches: int, session: Any) -> Workspace:
+        """An empty workspace, until `session` is collected."""
+        free = self._free.setdefault(branches, [])
+        workspace = free.pop() if free else Workspace(*self.build(branches), GraphCache(self.record))
+        for cache in (workspace.target, workspace.drafter):
             if cache is not None:
                 cache.committed = 0
-        weakref.finalize(session, free.append, room).atexit = False
-        return room
+        weakref.finalize(session, free.append, workspace).atexit = False
+        return workspace
 
     def clear(self) -> None:
-        """Let go of the free rooms, and of the others when their sessions end."""
+        """Drop the free workspaces; the others go when their sessions end."""
         self._free = {}

@@ -1,7 +1,7 @@
 """EAGLE-1 drafter in LANTERN's layout: one decoder layer over (embedding of the next token, target feature).
 
 Source: EAGLE (Li et al., arXiv 2401.15077), as trained for LlamaGen by LANTERN (arXiv 2410.03355). Its output goes straight into the
-target's head and is the feature of the next draft step. Shapes: B guidance rows, T entries, D width, V codes.
+target's head and is the feature of the next draft step. Shapes: B guidance branches, T entries, D width, V codes.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ..protocols import Draft, ToProbs
 from ..sampling import guided, pick, pick_distinct, uniforms
 from ..trees import Dynamic, Parents, Shape, chain, children
-from .cache import SLACK, Front, KVCache, Slots, ancestors, tree_tensors
+from .cache import SLACK, CachePosition, CacheSlots, KVCache, ancestors, tree_tensors
 from .checkpoints import fill
-from .cuda_graphs import Room
+from .cuda_graphs import Workspace
 from .layers import ROPE_SLACK, LlamaLayer, eager_rope, rope_table
 
 OBSERVED = 8  # entries by which an observation grows where shapes are static
@@ -67,7 +67,7 @@ class Eagle(nn.Module):
         rope: Tensor,
         mask: Tensor | None = None,
         cache: KVCache | None = None,
-        start: int | Slots = 0,
+        start: int | CacheSlots = 0,
     ) -> Tensor:
         """Predicted features (B, T, D) from features (B, T, D) and the tokens that follow them, (B, T) or (1, T)."""
         embedded = self.embed_tokens(tokens).to(hidden.dtype).expand(hidden.shape[0], -1, -1)
@@ -81,10 +81,10 @@ def with_embeddings(config: EagleConfig, embeddings: nn.Embedding) -> Eagle:
     return model
 
 
-def drafter_cache(model: Eagle, rows: int) -> KVCache:
-    """Room for a picture with its condition and the draft of the last round."""
+def drafter_cache(model: Eagle, branches: int) -> KVCache:
+    """A cache for a picture with its condition and the draft of the last round."""
     c = model.config
-    return KVCache(1, rows, c.heads, c.caption_tokens - 1 + c.grid**2 + SLACK, c.dim // c.heads, model.fc.weight)
+    return KVCache(1, branches, c.heads, c.caption_tokens - 1 + c.grid**2 + SLACK, c.dim // c.heads, model.fc.weight)
 
 
 def after(seen: Tensor | None, count: int, before: int, device: torch.device) -> Tensor:
@@ -111,17 +111,17 @@ class Level:
 
 @lru_cache(64)
 def levels(tree: tuple[int, ...], device: torch.device) -> list[Level]:
-    """The levels of a tree, from the root down. What recordings refer to must be held beside them: this cache forgets."""
+    """The levels of a tree, from the root down. What recordings refer to must be kept alive beside them: this cache evicts."""
     below = children(tree)
-    found, level = [], [-1]
+    out, level = [], [-1]
     while level:
         pairs = [(place, rank, child) for place, node in enumerate(level) for rank, child in enumerate(below[node + 1])]
         inner = [i for i, (_, _, child) in enumerate(pairs) if below[child + 1]]
         columns = [place for place, _, _ in pairs], [rank for _, rank, _ in pairs], inner, [pairs[i][0] for i in inner]
         tensors = (torch.tensor(column, dtype=torch.long).to(device, non_blocking=True) for column in columns)
-        found.append(Level(len(level), max(len(below[node + 1]) for node in level), *tensors))
+        out.append(Level(len(level), max(len(below[node + 1]) for node in level), *tensors))
         level = [pairs[i][2] for i in inner]
-    return found
+    return out
 
 
 class EagleDrafter:
@@ -129,20 +129,20 @@ class EagleDrafter:
 
     Args:
         model: shared weights. head: the target's output layer. scale: guidance, the same as the target's. rope: model.rope().
-        room: the target's, where passes have static shapes, see cuda_graphs.py.
+        workspace: the target's, where passes have static shapes, see cuda_graphs.py.
     """
 
-    def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor, room: Room | None = None):
-        self.model, self.head, self.scale, self.rope, self.room = model, head, scale, eager_rope(rope), room
-        rows = 1 if scale == 1 else 2
-        self.cache = room.drafter if room else drafter_cache(model, rows)
+    def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor, workspace: Workspace | None = None):
+        self.model, self.head, self.scale, self.rope, self.workspace = model, head, scale, eager_rope(rope), workspace
+        branches = 1 if scale == 1 else 2
+        self.cache = workspace.drafter if workspace else drafter_cache(model, branches)
         self.codes = head.out_features
-        self.feature = model.fc.weight.new_zeros(rows, 1, model.config.dim)  # output of the last observed entry
+        self.feature = model.fc.weight.new_zeros(branches, 1, model.config.dim)  # output of the last observed entry
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, D); condition positions in front pair with the embedding of code 0."""
         start, count = self.cache.committed, hidden.shape[1]
-        if self.room and start:
+        if self.workspace and start:
             # Rounds that accept more or less make the same pass: entries too many are overwritten in the next one.
             width = -(-count // OBSERVED) * OBSERVED
             padded = F.pad(hidden, (0, 0, 0, width - count)), F.pad(tokens.to(hidden.device), (0, width - count))
@@ -155,27 +155,27 @@ class EagleDrafter:
             self.feature = output[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
 
-    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, seen: Tensor, last: Tensor) -> tuple[Tensor]:
+    def _observed(self, position: CachePosition, hidden: Tensor, tokens: Tensor, seen: Tensor, last: Tensor) -> tuple[Tensor]:
         count = len(tokens)
-        rope = self.rope.index_select(0, front.start + torch.arange(count, device=tokens.device))
-        output = self.model(hidden, tokens[None], rope, front.mask(seen), self.cache, front.slots(0, count))
+        rope = self.rope.index_select(0, position.start + torch.arange(count, device=tokens.device))
+        output = self.model(hidden, tokens[None], rope, position.mask(seen), self.cache, position.slots(0, count))
         return (output.index_select(1, last[None]),)
 
     def _run(self, fn: Callable[..., tuple], key: tuple, ahead: int, *inputs: Tensor | int) -> tuple:
-        """fn(front, *inputs), where shapes are static through the room's recordings; `ahead` entries at most behind the committed ones.
+        """fn(position, *inputs), where shapes are static through the workspace's recordings; at most `ahead` entries follow the committed.
 
         Args:
             key: what fn depends on besides the guidance scale.
         """
         start = self.cache.committed
-        if self.room is None:
-            return fn(Front(start, None, self._pad()), *inputs)
+        if self.workspace is None:
+            return fn(CachePosition(start, None, self._pad()), *inputs)
         span = self.cache.span(start + ahead)
 
         def run(at: Tensor, pad: Tensor, *rest: Tensor) -> tuple:
-            return fn(Front(at, span, pad), *rest)
+            return fn(CachePosition(at, span, pad), *rest)
 
-        return self.room.graphs(run, (*key, self.scale, span), start, self._pad(), *inputs)
+        return self.workspace.graphs(run, (*key, self.scale, span), start, self._pad(), *inputs)
 
     def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:
         """Draft behind the last observed token; the entries of the draft are overwritten in the next round.
@@ -191,8 +191,8 @@ class EagleDrafter:
             calls, number, fn = len(shape), len(shape), partial(self._chain, len(shape), to_probs)
         else:
             plan = levels(shape, device)
-            if self.room:
-                plan = self.room.graphs.hold(("levels", shape), plan)
+            if self.workspace:
+                plan = self.workspace.graphs.keep_alive(("levels", shape), plan)
             calls, number, fn = len(plan), sum(level.draws * level.parents for level in plan), partial(self._tree, plan, to_probs)
         key = ("draft", shape, to_probs, self._phase(calls))
         tokens, q = self._run(fn, key, self._ahead(len(shape)), self.feature, uniforms((number,), generator, device))
@@ -212,22 +212,24 @@ class EagleDrafter:
     def _logits(self, features: Tensor) -> Tensor:
         return guided(self.head(features), self.scale)
 
-    def _chain(self, length: int, to_probs: ToProbs, front: Front, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        features, seen = self._root(front, feature, None)
+    def _chain(self, length: int, to_probs: ToProbs, position: CachePosition, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        features, seen = self._root(position, feature, None)
         tokens, rows = [], []
         for step in range(length):
             rows.append(to_probs(self._logits(features)))
             tokens.append(pick(rows[-1], uniform[step : step + 1]))
             if step + 1 < length:
-                features, seen = self._append(front, features, tokens[-1], seen, step)
+                features, seen = self._append(position, features, tokens[-1], seen, step)
         return torch.cat(tokens), torch.cat(rows)
 
-    def _tree(self, plan: list[Level], to_probs: ToProbs, front: Front, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    def _tree(
+        self, plan: list[Level], to_probs: ToProbs, position: CachePosition, feature: Tensor, uniform: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Level by level: one pass over the nodes of a level that have children, then their children are drawn.
 
         A row with all its mass on one token, as at temperature 0, leaves no sibling to draw: there they are ranked, with one-hot rows.
         """
-        features, seen = self._root(front, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
+        features, seen = self._root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
         tokens, q = [], []
         for depth, level in enumerate(plan):
             logits = self._logits(features)
@@ -243,7 +245,7 @@ class EagleDrafter:
             one_hot = F.one_hot(tokens[-1], self.codes).to(rows.dtype)
             q.append(torch.where(certain[level.parent], one_hot, rows[level.parent]))
             if depth + 1 < len(plan):
-                features, seen = self._append(front, features[:, level.above], tokens[-1][level.inner], seen[level.above], depth)
+                features, seen = self._append(position, features[:, level.above], tokens[-1][level.inner], seen[level.above], depth)
         return torch.cat(tokens), torch.cat(q)
 
     def _dynamic(self, shape: Dynamic, to_probs: ToProbs) -> Draft:
@@ -256,16 +258,16 @@ class EagleDrafter:
         key = ("rank", shape, to_probs, self._phase(shape.depth))
         nodes = self._ahead(shape.depth * shape.top_k)
         # One transfer of all three; double holds them exactly.
-        found = self._run(partial(self._ranked, shape, to_probs), key, nodes, self.feature)[0].cpu()
-        kept, tree = best_subtree(found[1], tuple(found[2].long().tolist()), shape.nodes)
-        tokens = found[0].long()[kept].to(self.feature.device, non_blocking=True)
+        ranking = self._run(partial(self._ranked, shape, to_probs), key, nodes, self.feature)[0].cpu()
+        kept, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
+        tokens = ranking[0].long()[kept].to(self.feature.device, non_blocking=True)
         return Draft(tokens, F.one_hot(tokens, self.codes).float(), tree, shape.depth)
 
-    def _ranked(self, shape: Dynamic, to_probs: ToProbs, front: Front, feature: Tensor) -> tuple[Tensor]:
+    def _ranked(self, shape: Dynamic, to_probs: ToProbs, position: CachePosition, feature: Tensor) -> tuple[Tensor]:
         """Tokens, log confidence and parents of all nodes looked at, (3, N) float64."""
-        features, seen = self._root(front, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
+        features, seen = self._root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
         confidence, parents = torch.zeros(1, device=seen.device), torch.full((1,), -1, device=seen.device)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        ranked: list[tuple[Tensor, Tensor, Tensor]] = []
         width, count = min(shape.top_k, self.codes), 0
         for depth in range(shape.depth):
             logits = self._logits(features)
@@ -273,32 +275,34 @@ class EagleDrafter:
             likeliest = torch.where(rows.amax(-1, keepdim=True) < 1, rows.log(), logits.log_softmax(-1)).topk(width)
             tokens = likeliest.indices.flatten()
             level = (confidence[:, None] + likeliest.values).flatten()
-            found.append((tokens, level, parents.repeat_interleave(width)))
+            ranked.append((tokens, level, parents.repeat_interleave(width)))
             if depth + 1 < shape.depth:
                 best = level.topk(width).indices.sort().values
                 above = best // width
-                features, seen = self._append(front, features[:, above], tokens[best], seen[above], depth)
+                features, seen = self._append(position, features[:, above], tokens[best], seen[above], depth)
                 confidence, parents = level[best], best + count
             count += len(tokens)
-        return (torch.stack([torch.cat(column).double() for column in zip(*found, strict=True)]),)
+        return (torch.stack([torch.cat(column).double() for column in zip(*ranked, strict=True)]),)
 
-    def _root(self, front: Front, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The feature that the first level is drawn from, (B, 1, D), and the entries of this draft that it follows, (1, U)."""
         return feature, seen
 
-    def _append(self, front: Front, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int) -> tuple[Tensor, Tensor | None]:
+    def _append(
+        self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
+    ) -> tuple[Tensor, Tensor | None]:
         """A pass over drafted codes (T,) of one depth, each with the feature (B, T, D) it continues.
 
         seen (T, U): which of the U entries of this draft so far each one follows; returned with their own added, beside their features.
         None where the draft is a chain: one code, which follows all.
         """
-        if seen is None and front.span is None:
-            at = front.start + depth
+        if seen is None and position.span is None:
+            at = position.start + depth
             return self.model(hidden, codes[None], self.rope[at : at + 1], None, self.cache, at), None
         seen = after(seen, len(codes), depth, codes.device)
-        rope = self.rope.index_select(0, front.start + torch.full((len(codes),), depth, device=codes.device))
-        slots = front.slots(seen.shape[1] - len(codes), len(codes))
-        return self.model(hidden, codes[None], rope, front.mask(seen), self.cache, slots), seen
+        rope = self.rope.index_select(0, position.start + torch.full((len(codes),), depth, device=codes.device))
+        slots = position.slots(seen.shape[1] - len(codes), len(codes))
+        return self.model(hidden, codes[None], rope, position.mask(seen), self.cache, slots), seen
 
 
 def best_subtree(confidence: Tensor, parents: Parents, count: int) -> tuple[Tensor, Parents]:

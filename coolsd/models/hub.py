@@ -13,7 +13,7 @@ log = logging.getLogger("coolsd")
 
 
 @dataclass(frozen=True)
-class Part:
+class HubFiles:
     """Files of one repository that belong together.
 
     Args:
@@ -43,7 +43,7 @@ class Part:
         return all((folder / shard).exists() for path in indices for shard in read_json(path).get("weight_map", {}).values())
 
 
-def local(part: Part) -> Path | None:
+def local(part: HubFiles) -> Path | None:
     """The folder of a part that was downloaded before, or None."""
     try:
         folder = Path(snapshot_download(part.repo, allow_patterns=list(part.files), local_files_only=True))
@@ -52,7 +52,7 @@ def local(part: Part) -> Path | None:
     return folder if part.complete(folder) else None
 
 
-def fetch(part: Part, path: str | Path | None = None) -> Path:
+def fetch(part: HubFiles, path: str | Path | None = None) -> Path:
     """The file or folder named by `path`, or the folder of the part, downloaded if need be (resumable).
 
     Raises:
@@ -78,7 +78,7 @@ def fetch(part: Part, path: str | Path | None = None) -> Path:
     return folder
 
 
-def missing_line(part: Part) -> str:
+def missing_line(part: HubFiles) -> str:
     """What to do about a part that is not here."""
     none = f" (`--files {part.what}=none` goes without)" if part.optional else ""
     return (

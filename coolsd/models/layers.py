@@ -1,13 +1,13 @@
 """Pieces shared by the transformer targets and drafters: norm, 2-D rotary table, cached attention, gated feed-forward.
 
-Knows nothing of sampling or of methods. Shapes: B rows (guidance), T new tokens, S live cache length, H heads, D width.
+Knows nothing of sampling or of methods. Shapes: B guidance branches, T new tokens, S live cache length, H heads, D width.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cache import KVCache, Slots
+from .cache import CacheSlots, KVCache
 
 ROPE_SLACK = 32  # rows past the last cell, for drafts that look past the end
 
@@ -148,7 +148,7 @@ class LlamaAttention(Fused):
             self.q_norm, self.k_norm = HeadNorm(norm_rows, dim // heads), HeadNorm(norm_rows, dim // heads)
         self.normed = norm_rows > 0
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | CacheSlots, layer: int) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
         qkv = self.products(x).unflatten(-1, (3, self.heads, -1))
         qk = torch.stack([self.q_norm(qkv[:, :, 0]), self.k_norm(qkv[:, :, 1])], dim=2) if self.normed else qkv[:, :, :2]
@@ -194,7 +194,9 @@ class LlamaLayer(nn.Module):
         self.input_layernorm = RMSNorm(dim, eps) if input_norm else nn.Identity()
         self.post_attention_layernorm = RMSNorm(dim, eps)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | CacheSlots, layer: int = 0
+    ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, start, layer)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -203,7 +205,7 @@ class LlamaLayer(nn.Module):
 def prefix_mask(valid: Tensor, length: int, pads: str = "causal") -> Tensor:
     """Visibility for a sequence of `length` positions whose first C are condition tokens; (..., length, length) bool.
 
-    Padded condition columns are hidden from every real query, in the unconditional row too. What a *padded* query sees reaches
+    Padded condition columns are hidden from every real query, in the unconditional branch too. What a *padded* query sees reaches
     no logit, only a drafter that reads those rows: `pads="self"` shows it itself (LlamaGen), `pads="causal"` all before it (the
     rule LANTERN's drafters were trained under).
 

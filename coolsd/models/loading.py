@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..trees import chain
-from .catalog import CATALOG, Entry, check_parts
+from .catalog import CATALOG, TargetSpec, check_parts
 from .checkpoints import LoadError
 from .hub import fetch
 from .pair import LoadedPair, free_memory
@@ -28,31 +28,31 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def named_device(asked: Any) -> str:
+def named_device(value: Any) -> str:
     """A device that is here; None takes the best.
 
     Raises:
         LoadError: no device, or one that this computer lacks.
     """
     try:
-        device = torch.device(asked or best_device())
+        device = torch.device(value or best_device())
     except (RuntimeError, TypeError):
-        raise LoadError(f"{asked!r} is not a device. Use cpu, cuda or mps.") from None
+        raise LoadError(f"{value!r} is not a device. Use cpu, cuda or mps.") from None
     present = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if (device.index or 0) >= present.get(device.type, 0):
         raise LoadError(f"There is no {device} on this computer. Use {best_device()}.")
     return str(device)
 
 
-def named_dtype(asked: Any) -> torch.dtype | None:
+def named_dtype(value: Any) -> torch.dtype | None:
     """A dtype of weights, from itself or its name; None stays None.
 
     Raises:
         LoadError: no dtype, or one that the models do not run in.
     """
-    dtype = getattr(torch, asked, None) if isinstance(asked, str) else asked
-    if asked is not None and dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise LoadError(f"{asked!r} is not a dtype for weights. Use float32, bfloat16 or float16.")
+    dtype = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise LoadError(f"{value!r} is not a dtype for weights. Use float32, bfloat16 or float16.")
     return dtype
 
 
@@ -91,7 +91,7 @@ def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]
     return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
 
 
-def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
+def plan(entry: TargetSpec, device: str, paths: dict[str, Any]) -> None:
     """Say what memory goes where, and refuse what cannot fit.
 
     Raises:
@@ -107,7 +107,7 @@ def plan(entry: Entry, device: str, paths: dict[str, Any]) -> None:
             raise LoadError(f"{entry.title} needs {total:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU.")
 
 
-def _build(name: str, entry: Entry, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
+def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
     paths = {what: path if path == "none" else Path(path).expanduser() for what, path in paths.items()}
     plan(entry, device, paths)
     for part in entry.parts:

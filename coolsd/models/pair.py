@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..protocols import Drafter, Lesson, Target
+from ..protocols import Drafter, Target, TeacherForced
 from .cache import KVCache
-from .cuda_graphs import Rooms, capture
+from .cuda_graphs import Workspaces, capture
 from .eagle import Eagle
 from .layers import fuse
 from .vq import ImageTokenizer
@@ -51,10 +51,10 @@ class LoadedPair(ABC):
         """Fresh sessions for one picture."""
 
     @abstractmethod
-    def lesson(self, prompt: str, tokens: Tensor, cfg_scale: float) -> Lesson:
+    def teacher_forced(self, prompt: str, tokens: Tensor, cfg_scale: float) -> TeacherForced:
         """What a drafter of this target is trained on: tokens (n,), n > 1, of one picture under teacher forcing, as in decoding.
 
-        The target's prefix, padding, rows and guidance are those of `begin(cfg_scale)`. Call it under torch.no_grad (not inference
+        The target's prefix, padding, branches and guidance are those of `begin(cfg_scale)`. Call it under torch.no_grad (not inference
         mode, whose tensors autograd refuses). Nothing of a drafter is looked at, so a pair that has none will do.
         """
 
@@ -68,8 +68,8 @@ class LoadedPair(ABC):
 
     def free(self) -> None:
         """Give back the memory that pictures took and that is kept for the next ones."""
-        if self.rooms:
-            self.rooms.clear()
+        if self.workspaces:
+            self.workspaces.clear()
         free_memory()
 
     def to(self, device: str, dtype: torch.dtype) -> "LoadedPair":
@@ -86,15 +86,15 @@ class LoadedPair(ABC):
         self._prepare()
 
     def _prepare(self) -> None:
-        """What depends on the device: tables, and on a GPU rooms, in which passes have static shapes and are recorded."""
+        """What depends on the device: tables, and on a GPU workspaces, in which passes have static shapes and are recorded."""
         self._make_tables()
         on_gpu = next(self.target_model.parameters()).device.type == "cuda"
-        self.rooms = Rooms(self._caches, capture) if on_gpu else None
+        self.workspaces = Workspaces(self.caches, capture) if on_gpu else None
 
     @abstractmethod
     def _make_tables(self) -> None:
         """Tables that depend on the device."""
 
     @abstractmethod
-    def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
-        """Caches of target and drafter for one picture of so many guidance rows."""
+    def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
+        """Caches of target and drafter for one picture of that many guidance branches."""

@@ -1,7 +1,7 @@
-"""What a pair paints, by the words it was trained on, and whether a prompt lies outside.
+"""The domain of a small pair, by the words it was trained on, and whether a prompt lies outside.
 
-A small pair has seen few things. Asked for another it draws what it knows, and the person should be told why. Derived: a prompt is inside
-when one of its words is a word of the pair's world, or stands near one in the pair's own text table.
+A small pair was trained on few subjects; for any other it draws one of these, and the person should learn why. Derived: a prompt is inside
+when one of its words is a word of the domain, or lies near one in the pair's own text table.
 """
 
 import json
@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FILE = "words.json"
-NEAR = 0.5  # cosine from which a word counts as near one of the world; chosen on the words of tests/test_world.py
+NEAR = 0.5  # cosine from which a word counts as near one of the domain; chosen on the words of tests/models/test_prompt_domain.py
 
 
 @dataclass(frozen=True)
-class World:
+class PromptDomain:
     """about: what the pair paints, in a few words; words: things in its captions; examples: prompts that it can follow."""
 
     about: str
@@ -27,7 +27,7 @@ class World:
     examples: tuple[str, ...]
 
     @classmethod
-    def load(cls, folder: Path) -> "World | None":
+    def load(cls, folder: Path) -> "PromptDomain | None":
         """From a pair's words.json; None where there is none."""
         path = folder / FILE
         if not path.exists():
@@ -53,11 +53,11 @@ def known(word: str, words: frozenset[str]) -> bool:
 
 
 class Near:
-    """Cosine similarity of words to those of a world that the table holds in one piece: the pieces of rarer words mean other things."""
+    """Cosine similarity of words to those of a domain that the table holds in one piece: the pieces of rarer words mean other things."""
 
-    def __init__(self, world: World, tokenizer: Any, table: Tensor):
+    def __init__(self, domain: PromptDomain, tokenizer: Any, table: Tensor):
         self.tokenizer, self.table = tokenizer, table
-        whole = [ids for ids in map(self._ids, sorted(world.words)) if len(ids) == 1]
+        whole = [ids for ids in map(self._ids, sorted(domain.words)) if len(ids) == 1]
         self.rows = F.normalize(table[torch.tensor(whole, dtype=torch.long).flatten()].float(), dim=-1)
 
     def _ids(self, word: str) -> list[int]:
@@ -72,18 +72,18 @@ class Near:
 
 
 def outside(text: Any, prompt: str) -> bool:
-    """Whether a prompt names nothing of the world of a text table; False where its world is not known."""
-    world = getattr(text, "world", None)
-    if world is None or any(known(word, world.words) for word in split(prompt)):
+    """Whether a prompt names nothing of the domain of a text table; False where its domain is not known."""
+    domain = getattr(text, "domain", None)
+    if domain is None or any(known(word, domain.words) for word in split(prompt)):
         return False
-    near = Near(world, text.tokenizer, text.table)
+    near = Near(domain, text.tokenizer, text.table)
     return all(near(word) < NEAR for word in split(prompt))
 
 
 def notice(pair: Any, prompt: str) -> str:
-    """What to tell a person whose prompt lies outside the pair's world; empty where it does not."""
+    """The notice for a prompt that lies outside the pair's domain; empty where it lies inside."""
     text = getattr(pair, "text", None)
     if not outside(text, prompt):
         return ""
-    examples = ", ".join(f"“{example}”" for example in text.world.examples)
-    return f"{pair.name} paints {text.world.about}, so this prompt gets its nearest picture. It can follow: {examples}."
+    examples = ", ".join(f"“{example}”" for example in text.domain.examples)
+    return f"{pair.name} paints {text.domain.about}, so this prompt gets its nearest picture. It can follow: {examples}."

@@ -23,7 +23,7 @@ def captions(args: argparse.Namespace) -> None:
 
 
 def words(args: argparse.Namespace) -> None:
-    """Write what a pair paints beside it, so that prompts from outside its world can be told."""
+    """Write the domain of a pair into its folder, so that prompts outside it can be recognised."""
     from .words import write_words
 
     domain = write_words(args.csv, args.pair, args.about, args.examples, args.also, args.without)
@@ -49,7 +49,7 @@ def tokenizer(args: argparse.Namespace) -> None:
     from .export import export_vq
     from .loop import this_process
     from .perceptual import perceptual
-    from .tokenizer import DECODER_ONLY, FULL, fresh, train_tokenizer
+    from .tokenizer import DECODER_ONLY, FULL, TokenizerData, fresh, train_tokenizer
 
     if args.decoder_only and not args.start:
         raise ValueError("--decoder-only needs --start FOLDER, the tokenizer whose codes stay.")
@@ -60,16 +60,12 @@ def tokenizer(args: argparse.Namespace) -> None:
     vqvae = load_vq(args.start, args.grid).vqvae if args.start else fresh(args.grid, args.codes, args.channels, args.multipliers)
     done, skipped = train_tokenizer(
         vqvae,
-        args.grid,
-        args.images,
-        read_records(args.csv),
+        TokenizerData(args.images, read_records(args.csv), args.grid, args.tokens, args.workers),
         recipe,
         args.checkpoint,
         here,
-        tokens=args.tokens,
-        decoder_only=args.decoder_only,
-        perceptual=perceptual(here.device) if recipe.perceptual else None,
-        workers=args.workers,
+        args.decoder_only,
+        perceptual(here.device) if recipe.perceptual else None,
     )
     if here.rank == 0:
         export_vq(done.vqvae, args.out)
@@ -238,7 +234,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     for step, recipe in ((third, TargetRecipe()), (fourth, DrafterRecipe())):
         step.add_argument("--checkpoint", type=Path, required=True, help="written on the way; continued from when there")
         _add_recipe(step, recipe)
-    fifth = steps.add_parser("words", help="the words of a pair's world, for a notice where a prompt lies outside")
+    fifth = steps.add_parser("words", help="the words of a pair's domain, for a notice where a prompt lies outside")
     fifth.add_argument("--csv", type=Path, required=True, help="CSV written by `train captions`")
     fifth.add_argument("--pair", type=Path, required=True, help="folder of the pair; words.json is written there")
     fifth.add_argument("--about", required=True, help="what it paints, for example: flowers and landscapes")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.pictures import Row, attempt, opener, square
+from ..data.pictures import Record, attempt, opener, square
 from .encode import crops
 from .tokens import stored
 
@@ -28,7 +28,7 @@ class Crops(Dataset):
         ValueError: the split is empty, or none of its pictures has tokens.
     """
 
-    def __init__(self, images: Path, rows: list[Row], split: str, side: int, seed: int, tokens: Path | None = None):
+    def __init__(self, images: Path, rows: list[Record], split: str, side: int, seed: int, tokens: Path | None = None):
         self.images, self.rows, self.side, self.seed = images, rows, side, seed
         self.numbers = np.array([i for i, row in enumerate(rows) if row.split == split])
         self.variants: dict[int, list[tuple[int, np.ndarray]]] = {}
@@ -70,11 +70,11 @@ class Crops(Dataset):
 
 
 def _batch(items: list[Item]) -> tuple[Tensor, Tensor, list[str]]:
-    found = [item for item in items if not isinstance(item, str)]
+    pairs = [item for item in items if not isinstance(item, str)]
     reasons = [item for item in items if isinstance(item, str)]
-    if not found:
+    if not pairs:
         return torch.empty(0), torch.empty(0), reasons
-    pixels, codes = zip(*found, strict=True)
+    pixels, codes = zip(*pairs, strict=True)
     return torch.stack(pixels).contiguous(memory_format=torch.channels_last), torch.stack(codes), reasons
 
 

@@ -1,8 +1,8 @@
 """Train an EAGLE-1 drafter for the frozen target of any pair. Resumable at any moment.
 
 Source: EAGLE (arXiv 2401.15077): regression on the target's features plus cross-entropy to its rows, with noise on the input features.
-Two changes (ours): conditional and unconditional rows are trained together and the cross-entropy is taken on the *guided* rows, which is
-what verification compares; and a second pass feeds the drafter its own predictions, as drafting does.
+Two changes (ours): conditional and unconditional branches are trained together, with the cross-entropy taken on the *guided* rows, which
+is what verification compares; and a second pass feeds the drafter its own predictions, as drafting does.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ..models.eagle import Eagle
 from ..models.pair import LoadedPair
-from ..protocols import Lesson
+from ..protocols import TeacherForced
 from ..sampling import guided
-from .loop import Place, fit, restore
+from .loop import Process, Training
 from .muon import optimizers
 from .target_samples import Example
 from .tokens import Photos
@@ -29,7 +29,7 @@ class DrafterRecipe:
     """Settings of a run."""
 
     steps: int = 1000
-    batch: int = 12  # pictures; each is two rows
+    batch: int = 12  # pictures; each is two branches
     muon: float = 0.02
     adam: float = 2e-3
     weight_decay: float = 0.02
@@ -39,7 +39,7 @@ class DrafterRecipe:
     feature_weight: float = 1.0
     row_weight: float = 1.0
     own_share: float = 0.5  # features replaced by the drafter's own in the second pass
-    sampled: float = 0.5  # share of pictures that the target painted itself, where there are some
+    sampled: float = 0.5  # share of self-generated pictures, where there are some
     scale: float = 4.0  # guidance of the rows, and of the target's own pictures
     top_k: int = 500  # of the target's own pictures
     seed: int = 0
@@ -64,47 +64,48 @@ class Examples:
         return captions[random.integers(len(captions))], torch.from_numpy(chosen)
 
 
-def drafter_loss(drafter: Eagle, lesson: Lesson, recipe: DrafterRecipe, own: bool) -> Tensor:
+def drafter_loss(drafter: Eagle, teacher_forced: TeacherForced, recipe: DrafterRecipe, own: bool) -> Tensor:
     """Feature and row loss over all draft positions of one picture.
 
     Args:
         own: add the second pass over the drafter's own features.
     """
-    inputs, at = lesson.hidden[:, :-1], lesson.at
-    p = lesson.logits.softmax(-1)
+    inputs, at = teacher_forced.hidden[:, :-1], teacher_forced.at
+    p = teacher_forced.logits.softmax(-1)
 
     def terms(features: Tensor) -> Tensor:
-        found, wanted = features[:, at], lesson.hidden[:, at + 1]
-        rows = -(p * guided(lesson.head(found), recipe.scale).log_softmax(-1)).sum(-1).mean()
-        return recipe.feature_weight * F.smooth_l1_loss(found.float(), wanted.float()) + recipe.row_weight * rows
+        output, truth = features[:, at], teacher_forced.hidden[:, at + 1]
+        rows = -(p * guided(teacher_forced.head(output), recipe.scale).log_softmax(-1)).sum(-1).mean()
+        return recipe.feature_weight * F.smooth_l1_loss(output.float(), truth.float()) + recipe.row_weight * rows
 
     noisy = inputs + (torch.rand_like(inputs) - 0.5) * (2 * recipe.noise * inputs.std())
-    predicted = drafter(noisy, lesson.ids[None], lesson.rope, lesson.mask)
+    predicted = drafter(noisy, teacher_forced.ids[None], teacher_forced.rope, teacher_forced.mask)
     total = terms(predicted)
     if own:
         chosen = torch.rand(at.shape[0] - 1, device=at.device) < recipe.own_share
         mixture = inputs.clone()
         mixture[:, at[1:][chosen]] = predicted[:, at[:-1][chosen]].detach().to(inputs.dtype)
-        total = (total + terms(drafter(mixture, lesson.ids[None], lesson.rope, lesson.mask))) / 2
+        total = (total + terms(drafter(mixture, teacher_forced.ids[None], teacher_forced.rope, teacher_forced.mask))) / 2
     return total
 
 
-def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: DrafterRecipe, checkpoint: Path, place: Place) -> None:
+def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: DrafterRecipe, checkpoint: Path, process: Process) -> None:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
-    drafter.to(place.device).train()
+    drafter.to(process.device).train()
     optims = optimizers(drafter, (drafter.fc, drafter.layers), recipe.muon, recipe.adam, recipe.weight_decay)
-    start = restore(checkpoint, "drafter", drafter, optims)
-    torch.manual_seed(recipe.seed + start * place.ranks + place.rank)
+    training = Training("drafter", drafter, optims, recipe, checkpoint, process)
+    start = training.restore()
+    torch.manual_seed(recipe.seed + start * process.ranks + process.rank)
 
     def loss_of(step: int) -> Tensor:
-        first = (step * place.ranks + place.rank) * recipe.batch
+        first = (step * process.ranks + process.rank) * recipe.batch
         losses = []
-        with torch.autocast(place.device.type, torch.bfloat16):
+        with torch.autocast(process.device.type, torch.bfloat16):
             for k in range(first, first + recipe.batch):
                 with torch.no_grad():
-                    lesson = pair.lesson(*examples(k), recipe.scale)
-                losses.append(drafter_loss(drafter, lesson, recipe, own=step > recipe.steps // 4))
+                    teacher_forced = pair.teacher_forced(*examples(k), recipe.scale)
+                losses.append(drafter_loss(drafter, teacher_forced, recipe, own=step > recipe.steps // 4))
         return torch.stack(losses).mean()
 
-    fit("drafter", drafter, optims, recipe, checkpoint, start, loss_of, place=place)
+    training.fit(start, loss_of)

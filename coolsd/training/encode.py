@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..data.pictures import Row, read_pictures, square
+from ..data.pictures import Record, read_pictures, square
 from ..data.store import Progress
 from ..models.vq import ImageTokenizer
 
@@ -27,7 +27,7 @@ def crops(variant: int, seed: int) -> dict[str, float | bool]:
 
 
 def encode_part(
-    images: Path, rows: list[Row], numbers: list[int], tokenizer: ImageTokenizer, variant: int, skipped: Counter
+    images: Path, rows: list[Record], numbers: list[int], tokenizer: ImageTokenizer, variant: int, skipped: Counter
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(row number, tokens (n,) uint16) of these rows' readable pictures in one variant."""
     side = tokenizer.grid * tokenizer.patch
@@ -48,7 +48,7 @@ def _digest(tokenizer: ImageTokenizer) -> str:
     return digest.hexdigest()
 
 
-def encode_to(folder: Path, images: Path, rows: list[Row], tokenizer: ImageTokenizer, variants: int) -> Counter:
+def encode_to(folder: Path, images: Path, rows: list[Record], tokenizer: ImageTokenizer, variants: int) -> Counter:
     """Write `tokens_<variant>_<part>.npz` (rows (N,), tokens (N, n)), parts that are there already excepted.
 
     Parts are shuffled alike each time, so that a target can start on the first of them. Returns the counts of skipped pictures.
@@ -68,11 +68,11 @@ def encode_to(folder: Path, images: Path, rows: list[Row], tokenizer: ImageToken
     parts = [part for part in parts if not part[2].exists()]
     progress = Progress("encode", len(parts), every=1)
     for step, (variant, start, path) in enumerate(parts):
-        found = list(encode_part(images, rows, order[start : start + PART], tokenizer, variant, skipped))
-        if found:
+        codes = list(encode_part(images, rows, order[start : start + PART], tokenizer, variant, skipped))
+        if codes:
             part = path.with_suffix(".part")
             with part.open("wb") as handle:
-                np.savez(handle, rows=np.array([n for n, _ in found]), tokens=np.stack([t for _, t in found]))
+                np.savez(handle, rows=np.array([n for n, _ in codes]), tokens=np.stack([t for _, t in codes]))
             part.rename(path)
         progress.update(step)
     if not any(folder.glob("tokens_*.npz")):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.store import Progress, load_checkpoint, save_checkpoint
-from .muon import Rated, prepare
+from .muon import RatedOptimizer, prepare
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Trapezoid:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run computes: alone, or as one of `ranks` processes on a device each, started by `accelerate launch`."""
+class Process:
+    """A process of a run: the only one, or one of `ranks` on a device each, started by `accelerate launch`."""
 
     device: torch.device
     rank: int = 0
@@ -63,23 +63,23 @@ class Place:
             gradient.copy_(part.view_as(gradient))
 
 
-ALONE = Place(torch.device("cpu"))
+ALONE = Process(torch.device("cpu"))
 
 
-def place() -> Place:
-    """This process's place: a GPU where there is one.
+def this_process() -> Process:
+    """This process: on a GPU where there is one.
 
     Raises:
         ValueError: several processes were launched without accelerate being installed.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
-        return Place(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return Process(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         from accelerate import Accelerator
     except ImportError:
         raise ValueError("Training in several processes needs accelerate: pip install -r coolsd/training/requirements.txt") from None
     accelerator = Accelerator()
-    return Place(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
+    return Process(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
 
 
 class Recipe(Protocol):
@@ -91,51 +91,60 @@ class Recipe(Protocol):
     every: int  # steps between checkpoints
 
 
-def restore(checkpoint: Path, name: str, module: nn.Module, optims: list[Rated]) -> int:
-    """Continue from the checkpoint when there is one; returns the step to go on with.
+@dataclass(frozen=True)
+class Training:
+    """One run: what is trained, with which optimizers and recipe, where it is saved, and as which process.
 
-    Raises:
-        ValueError: it holds another model's state.
+    name: of the module in the checkpoint and on the progress line.
     """
-    state = load_checkpoint(checkpoint)
-    if state is None:
-        return 0
-    try:
-        module.load_state_dict(state[name])
-        for (optim, _), saved in zip(optims, state["optimizers"], strict=True):
-            optim.load_state_dict(saved)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{checkpoint} is of a run with other sizes; name another --checkpoint, or remove it.") from error
-    return state["step"]
 
+    name: str
+    module: nn.Module
+    optims: list[RatedOptimizer]
+    recipe: Recipe
+    checkpoint: Path
+    process: Process = ALONE
 
-def fit(
-    name: str,
-    module: nn.Module,
-    optims: list[Rated],
-    recipe: Recipe,
-    checkpoint: Path,
-    start: int,
-    loss_of: Callable[[int], Tensor],
-    note: Callable[[], str] = str,
-    place: Place = ALONE,
-) -> None:
-    """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often.
+    def restore(self) -> int:
+        """Continue from the checkpoint when there is one; returns the step to go on with.
 
-    Of several processes each computes its own loss; the first one writes.
-    """
-    schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
-    progress = Progress(name, recipe.steps, start=start)
-    for step in range(start, recipe.steps):
-        prepare(optims, schedule(step))
-        loss = loss_of(step)
-        loss.backward()
-        place.share(module)
-        for optim, _ in optims:
-            optim.step()
-        if place.rank:
-            continue
-        due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
-        if due:
-            save_checkpoint(checkpoint, **{name: module.state_dict()}, optimizers=[o.state_dict() for o, _ in optims], step=step + 1)
-        progress.update(step, loss.item(), note() if due else "")
+        Raises:
+            ValueError: it holds another model's state.
+        """
+        state = load_checkpoint(self.checkpoint)
+        if state is None:
+            return 0
+        try:
+            self.module.load_state_dict(state[self.name])
+            for (optim, _), saved in zip(self.optims, state["optimizers"], strict=True):
+                optim.load_state_dict(saved)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{self.checkpoint} is of a run with other sizes; name another --checkpoint, or remove it.") from error
+        return state["step"]
+
+    def save(self, step: int) -> None:
+        """Write the state after `step` steps."""
+        optimizers = [optim.state_dict() for optim, _ in self.optims]
+        save_checkpoint(self.checkpoint, **{self.name: self.module.state_dict()}, optimizers=optimizers, step=step)
+
+    def fit(self, start: int, loss_of: Callable[[int], Tensor], note: Callable[[], str] = str) -> None:
+        """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often.
+
+        Of several processes each computes its own loss; the first one writes.
+        """
+        recipe = self.recipe
+        schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
+        progress = Progress(self.name, recipe.steps, start=start)
+        for step in range(start, recipe.steps):
+            prepare(self.optims, schedule(step))
+            loss = loss_of(step)
+            loss.backward()
+            self.process.share(self.module)
+            for optim, _ in self.optims:
+                optim.step()
+            if self.process.rank:
+                continue
+            due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
+            if due:
+                self.save(step + 1)
+            progress.update(step, loss.item(), note() if due else "")

@@ -44,10 +44,10 @@ class Muon(torch.optim.Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)
 
 
-Rated = tuple[torch.optim.Optimizer, float]  # an optimizer with its full rate
+RatedOptimizer = tuple[torch.optim.Optimizer, float]  # an optimizer and its full learning rate
 
 
-def optimizers(module: nn.Module, hidden: Iterable[nn.Module], muon: float, adam: float, weight_decay: float) -> list[Rated]:
+def optimizers(module: nn.Module, hidden: Iterable[nn.Module], muon: float, adam: float, weight_decay: float) -> list[RatedOptimizer]:
     """Muon for the matrices of the `hidden` parts of a module, AdamW for all else of it (embeddings, heads, norms, biases)."""
     matrices = [p for part in hidden for p in part.parameters() if p.ndim == 2]
     chosen = {id(p) for p in matrices}
@@ -58,7 +58,7 @@ def optimizers(module: nn.Module, hidden: Iterable[nn.Module], muon: float, adam
     ]
 
 
-def prepare(optims: list[Rated], factor: float) -> None:
+def prepare(optims: list[RatedOptimizer], factor: float) -> None:
     """Before a step: clear the gradients and set every rate to its full value times `factor`."""
     for optim, rate in optims:
         optim.zero_grad(set_to_none=True)

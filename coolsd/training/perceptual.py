@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.features import lite0
+from ..data.features import LOSS, lite
 
 DEPTHS = (0, 2, 4, 10, 15)  # blocks behind which maps are compared: the last of each resolution
 
@@ -19,20 +19,20 @@ def perceptual(device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
     Raises:
         ValueError: the packages of this extra are not installed.
     """
-    network = lite0().to(device)
+    network = lite(LOSS).to(device)
 
     def maps(pictures: Tensor) -> list[Tensor]:
         x = network._swish(network._bn0(network._conv_stem(pictures.contiguous(memory_format=torch.channels_last))))
-        found = []
+        features = []
         for number, block in enumerate(network._blocks):
             x = block(x)
             if number in DEPTHS:
-                found.append(F.normalize(x.float(), dim=1))
-        return found
+                features.append(F.normalize(x.float(), dim=1))
+        return features
 
     def distance(pictures: Tensor, originals: Tensor) -> Tensor:
         with torch.no_grad():
-            wanted = maps(originals)
-        return torch.stack([(a - b).square().sum(1).mean() for a, b in zip(maps(pictures), wanted, strict=True)]).mean()
+            truth = maps(originals)
+        return torch.stack([(a - b).square().sum(1).mean() for a, b in zip(maps(pictures), truth, strict=True)]).mean()
 
     return distance

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..models.llamagen.network import LlamaGen, LlamaGenConfig
-from .loop import ALONE, Place, fit, restore
+from .loop import ALONE, Process, Training
 from .muon import optimizers
 from .tokens import Batch, TokenData
 
@@ -163,21 +163,22 @@ def train_target(
     recipe: TargetRecipe,
     checkpoint: Path,
     compiled: bool = True,
-    place: Place = ALONE,
+    process: Process = ALONE,
 ) -> None:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
-    rope = trainee.to(place.device).model.rope()
+    rope = trainee.to(process.device).model.rope()
     optims = optimizers(trainee, (trainee.model.layers,), recipe.muon, recipe.adam, recipe.weight_decay)
-    start = restore(checkpoint, "trainee", trainee, optims)
+    training = Training("trainee", trainee, optims, recipe, checkpoint, process)
+    start = training.restore()
     if compiled:
         trainee.compile()
-    batches = train.batches(recipe.batch, seed=(recipe.seed, start, place.rank), drop=recipe.drop_caption)
+    batches = train.batches(recipe.batch, seed=(recipe.seed, start, process.rank), drop=recipe.drop_caption)
     trainee.train()
 
     def loss_of(_: int) -> Tensor:
         with torch.autocast(rope.device.type, torch.bfloat16):
-            return trainee(next(batches).to(place.device), rope, recipe.dropout)
+            return trainee(next(batches).to(process.device), rope, recipe.dropout)
 
     note = lambda: f"valid {validation_loss(trainee, valid, rope):.4f}"  # noqa: E731
-    fit("trainee", trainee, optims, recipe, checkpoint, start, loss_of, note, place)
+    training.fit(start, loss_of, note)

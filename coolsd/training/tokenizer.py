@@ -16,15 +16,18 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
 from ..data.metrics import perplexity, psnr
-from ..data.pictures import Row, read_pictures, square
+from ..data.pictures import Record, read_pictures, square
 from ..models.vq import ImageTokenizer
+from .adversary import PatchDiscriminator, adversarial_losses
 from .crops import Crops, batches
-from .group_norm import quicken
-from .loop import Place, fit, restore
+from .group_norm import use_fast_norm
+from .loop import Process, Training
+from .muon import RatedOptimizer
 
 Perceptual = Callable[[Tensor, Tensor], Tensor]  # pictures and originals (B, 3, S, S) to a distance
 COMMITMENT = 0.25  # weight of the encoder's pull towards its codes (VQ-VAE's β)
 POOL = 8  # pixels; colours of such blocks are compared too, since a codebook learns them late
+ADVERSARIAL_BETAS = (0.5, 0.95)  # of AdamW for both sides: a long memory of gradients lets two opponents circle
 FLAT = 1e-6  # keeps the logarithm's slope finite where a picture is met exactly
 VALID = 128  # pictures of the fixed validation subset
 
@@ -45,6 +48,9 @@ class TokenizerRecipe:
     log_error: float = 0.0  # mean log10 of a picture's squared error: the PSNR that is reported, in -10 dB
     pooled: float = 1.0
     perceptual: float = 0.0
+    adversarial: float = 0.0  # of a patch discriminator's opinion, once it is ramped in
+    ramp: int = 200  # steps over which that weight rises from 0, while the discriminator learns
+    discriminator_rate: float = 2e-4
     seed: int = 0
     every: int = 250  # steps between checkpoints and validations
 
@@ -87,12 +93,13 @@ class TokenizerTrainee(nn.Module):
     """A tokenizer in training, the running average of its weights, and for how many batches each code was not used.
 
     Args:
-        decoder_only: encoder and codebook stay as they are.
+        decoder_only: encoder and codebook stay as they are. adversarial: a patch discriminator is trained beside it.
     """
 
-    def __init__(self, vqvae: JanusVQVAE, average: float, decoder_only: bool):
+    def __init__(self, vqvae: JanusVQVAE, average: float, decoder_only: bool, adversarial: bool = False):
         super().__init__()
         self.vqvae, self.decoder_only = vqvae.to(memory_format=torch.channels_last), decoder_only
+        self.discriminator = PatchDiscriminator() if adversarial else None
         vqvae.requires_grad_(not decoder_only)
         vqvae.decoder.requires_grad_(True)
         vqvae.post_quant_conv.requires_grad_(True)
@@ -146,19 +153,36 @@ def reconstruction_loss(pictures: Tensor, pixels: Tensor, recipe: TokenizerRecip
     return loss
 
 
-def validation_pictures(images: Path, rows: list[Row], side: int) -> Tensor:
+def adversarial_weight(recipe: TokenizerRecipe, step: int) -> float:
+    """Weight of the discriminator's opinion at a step (from 0)."""
+    return recipe.adversarial * min(1.0, step / max(1, recipe.ramp))
+
+
+def tokenizer_optimizers(trainee: TokenizerTrainee, recipe: TokenizerRecipe) -> list[RatedOptimizer]:
+    """AdamW for the tokenizer's trained part and, with another rate, for the discriminator where there is one."""
+    learned = [p for p in trainee.vqvae.parameters() if p.requires_grad]
+    if trainee.discriminator is None:
+        return [(torch.optim.AdamW(learned, weight_decay=recipe.weight_decay), recipe.rate)]
+    options = {"betas": ADVERSARIAL_BETAS, "weight_decay": recipe.weight_decay}
+    return [
+        (torch.optim.AdamW(learned, **options), recipe.rate),
+        (torch.optim.AdamW(trainee.discriminator.parameters(), **options), recipe.discriminator_rate),
+    ]
+
+
+def validation_pictures(images: Path, rows: list[Record], side: int) -> Tensor:
     """The plain centre crops (N, 3, side, side) of the same VALID pictures of the valid split each time; N = 0 where there are none."""
     valid = [row for row in rows if row.split == "valid"]
     order = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0)).tolist()
-    found = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], Counter())]
-    return torch.stack([torch.from_numpy(p) for p in found]).permute(0, 3, 1, 2) if found else torch.empty(0, 3, side, side)
+    parts = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], Counter())]
+    return torch.stack([torch.from_numpy(p) for p in parts]).permute(0, 3, 1, 2) if parts else torch.empty(0, 3, side, side)
 
 
 @torch.no_grad()
 def encoded(tokenizer: ImageTokenizer, pictures: Tensor) -> Tensor:
     """Codes (N, n) of pictures (N, 3, S, S), on the CPU."""
-    found = [tokenizer.encode(batch.to(tokenizer.codebook.device)).cpu() for batch in pictures.split(16)]
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.long)
+    parts = [tokenizer.encode(batch.to(tokenizer.codebook.device)).cpu() for batch in pictures.split(16)]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
 
 
 def judge(tokenizer: ImageTokenizer, pictures: Tensor, codes: Tensor) -> str:
@@ -171,57 +195,72 @@ def judge(tokenizer: ImageTokenizer, pictures: Tensor, codes: Tensor) -> str:
     return f"valid {psnr(decoded, pictures).mean():.3f} dB, perplexity {perplexity(codes, len(tokenizer.codebook)):.0f}"
 
 
+@dataclass(frozen=True)
+class TokenizerData:
+    """The pictures of a run, `grid` × `grid` codes each.
+
+    Args:
+        tokens: codes stored by `train encode` with this encoder, for decoder-only training; None: crops are encoded on the way.
+        workers: processes that read pictures.
+    """
+
+    images: Path
+    records: list[Record]
+    grid: int
+    tokens: Path | None = None
+    workers: int = 0
+
+
 def train_tokenizer(
     vqvae: JanusVQVAE,
-    grid: int,
-    images: Path,
-    rows: list[Row],
+    data: TokenizerData,
     recipe: TokenizerRecipe,
     checkpoint: Path,
-    place: Place,
-    tokens: Path | None = None,
+    process: Process,
     decoder_only: bool = False,
     perceptual: Perceptual | None = None,
-    workers: int = 0,
 ) -> tuple[ImageTokenizer, Counter]:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there.
 
     Args:
-        vqvae: start weights. tokens: codes stored by `train encode` with this encoder; without them the crops are encoded on the way.
+        vqvae: start weights. decoder_only: encoder and codebook stay as they are.
 
     Returns:
         The tokenizer with averaged weights, and the counts of skipped pictures.
     """
     torch.set_flush_denormal(True)
-    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only).to(place.device)
-    fixed = ImageTokenizer(trainee.average.module, grid)
-    optims = [
-        (torch.optim.AdamW([p for p in trainee.vqvae.parameters() if p.requires_grad], weight_decay=recipe.weight_decay), recipe.rate)
-    ]
-    start = restore(checkpoint, "tokenizer", trainee, optims)
-    if place.device.type == "cpu":
-        quicken(trainee.vqvae)
-    crops = Crops(images, rows, "train", grid * fixed.patch, recipe.seed, tokens if decoder_only else None)
+    trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(process.device)
+    fixed = ImageTokenizer(trainee.average.module, data.grid)
+    optims = tokenizer_optimizers(trainee, recipe)
+    training = Training("tokenizer", trainee, optims, recipe, checkpoint, process)
+    start = training.restore()
+    if process.device.type == "cpu":
+        use_fast_norm(trainee.vqvae)
+    crops = Crops(data.images, data.records, "train", data.grid * fixed.patch, recipe.seed, data.tokens if decoder_only else None)
     skipped: Counter = Counter()
-    stream = batches(crops, recipe.batch, start, skipped, workers, place.rank, place.ranks)
-    valid = validation_pictures(images, rows, grid * fixed.patch)
+    stream = batches(crops, recipe.batch, start, skipped, data.workers, process.rank, process.ranks)
+    valid = validation_pictures(data.images, data.records, data.grid * fixed.patch)
     codes_before = encoded(fixed, valid) if decoder_only else None
-    patience = max(8, 4 * trainee.unused.numel() // (recipe.batch * grid**2))
+    patience = max(8, 4 * trainee.unused.numel() // (recipe.batch * data.grid**2))
 
     def loss_of(step: int) -> Tensor:
         trainee.average.update_parameters(trainee.vqvae)
         if not decoder_only and 0 < step < recipe.steps // 2:
             trainee.revive(patience)
-            place.same(*(v.quantize.embedding.weight.data for v in (trainee.vqvae, trainee.average.module)), trainee.unused)
-        pixels, codes = (t.to(place.device) for t in next(stream))
-        with torch.autocast(place.device.type, torch.bfloat16):
+            process.same(*(v.quantize.embedding.weight.data for v in (trainee.vqvae, trainee.average.module)), trainee.unused)
+        pixels, codes = (t.to(process.device) for t in next(stream))
+        with torch.autocast(process.device.type, torch.bfloat16):
             if decoder_only and not codes.numel():
                 codes = fixed.encode(pixels)
             pictures, codebook = trainee(pixels, codes)
-            return reconstruction_loss(pictures, pixels, recipe, perceptual) + codebook
+            loss = reconstruction_loss(pictures, pixels, recipe, perceptual) + codebook
+            if trainee.discriminator is None:
+                return loss
+            deceive, discriminate = adversarial_losses(trainee.discriminator, pictures, pixels)
+            return loss + adversarial_weight(recipe, step) * deceive + discriminate
 
     def note() -> str:
         return judge(fixed, valid, encoded(fixed, valid) if codes_before is None else codes_before)
 
-    fit("tokenizer", trainee, optims, recipe, checkpoint, start, loss_of, note, place)
+    training.fit(start, loss_of, note)
     return fixed, skipped

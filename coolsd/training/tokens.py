@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.pictures import read_rows
+from ..data.pictures import read_records
 from ..models.llamagen.text_table import TextTable
 
 
 @dataclass(frozen=True)
 class Batch:
-    """tokens (B, n) int64; caption features (B, C', caption_dim), all of one length C'; dropped (B,) bool: unconditional rows."""
+    """tokens (B, n) int64; caption features (B, C', caption_dim), all of one length C'; dropped (B,) bool: unconditional branches."""
 
     tokens: Tensor
     features: Tensor
@@ -48,7 +48,7 @@ def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[l
     if lines:
         mixed = [lines[i] for i in random.permutation(len(lines))]
         return mixed[MEASURED:] or mixed, mixed[:MEASURED]
-    rows = read_rows(captions, CAPTIONED) if captions else []
+    rows = read_records(captions, CAPTIONED) if captions else []
     chosen = [(row.split, row.wordings[random.integers(len(row.wordings))]) for row in (rows[i] for i in random.permutation(len(rows)))]
     train, valid = ([words for split, words in chosen if split == name and words] for name in ("train", "valid"))
     return train, valid[:MEASURED]
@@ -65,7 +65,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, captions: Path, split: str):
-        self.captions = {i: row.wordings for i, row in enumerate(read_rows(captions, CAPTIONED)) if row.split == split}
+        self.captions = {i: row.wordings for i, row in enumerate(read_records(captions, CAPTIONED)) if row.split == split}
         self.variants: dict[int, list[np.ndarray]] = defaultdict(list)
         for variant, number, tokens in stored(folder):
             if number in self.captions and (split == "train" or variant == 0):
@@ -79,7 +79,7 @@ class TokenData:
 
     def __init__(self, photos: Photos, text: TextTable):
         wordings = {i: [ids for words in photos.captions[i] if (ids := text.ids(words))] for i in photos.variants}
-        self.text, self.wordings = text, {i: found for i, found in wordings.items() if found}
+        self.text, self.wordings = text, {i: ids_of for i, ids_of in wordings.items() if ids_of}
         self.variants = {i: photos.variants[i] for i in self.wordings}
         if not self.variants:
             raise ValueError("None of the pictures has a caption; see the column captions of the CSV.")

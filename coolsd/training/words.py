@@ -1,11 +1,11 @@
-"""The words of a pair's world, from the captions that it was trained on."""
+"""The words of a pair's domain, from the captions that it was trained on."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..data.captions import HUES, PLACES
-from ..data.pictures import read_rows
-from ..models.prompt_domain import World, split
+from ..data.pictures import read_records
+from ..models.prompt_domain import PromptDomain, split
 
 # What captions say besides the thing itself: grammar, colours, and how a photo was taken.
 GRAMMAR = {"a", "an", "the", "of", "on", "in", "at", "with", "under", "over", "and", "up", "close"}
@@ -22,22 +22,24 @@ def things(captions: Path) -> set[str]:
     Raises:
         ValueError: there is no such column, or no line.
     """
-    found: set[str] = set()
-    for row in read_rows(captions, ("captions",)):
+    words: set[str] = set()
+    for row in read_records(captions, ("captions",)):
         label = split(row.label)
         if label and row.label not in PLACES:
-            found |= {label[-1], "flower"}
+            words |= {label[-1], "flower"}
         else:
-            found |= set(split(row.captions)) - BESIDES
-    return found
+            words |= set(split(row.captions)) - BESIDES
+    return words
 
 
-def write_words(captions: Path, pair: Path, about: str, examples: Iterable[str], also: Iterable[str], without: Iterable[str]) -> World:
+def write_words(
+    captions: Path, pair: Path, about: str, examples: Iterable[str], also: Iterable[str], without: Iterable[str]
+) -> PromptDomain:
     """Write words.json into a pair's folder.
 
     Args:
         about: what the pair paints. examples: prompts to offer. also: words to count as its own. without: words not to.
     """
-    world = World(about, frozenset((things(captions) | set(also)) - set(without)), tuple(examples))
-    world.save(pair)
-    return world
+    domain = PromptDomain(about, frozenset((things(captions) | set(also)) - set(without)), tuple(examples))
+    domain.save(pair)
+    return domain

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def publish(demo: gr.Blocks, backend: Backend, loader: Loader) -> None:
-    """Add /generate to the page being built, every parameter described; its runs take turns with the page's own."""
+    """Add /generate to the page being built, every parameter described; its runs queue with the page's own."""
     gr.api(endpoint(backend, loader), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
@@ -60,13 +60,13 @@ def signature() -> inspect.Signature:
 
 
 def endpoint(backend: Backend, loader: Loader) -> Callable[..., Any]:
-    """The function behind /generate, bound to an engine. Its signature and docstring, which become its schema, come from SETTINGS."""
+    """The function behind /generate, bound to a backend. Its signature and docstring, which become its schema, come from SETTINGS."""
 
     def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         try:
-            given = signature().bind(*values, **named)
-            given.apply_defaults()
-            yield from decode(backend, loader, validate(backend.methods, **given.arguments))
+            arguments = signature().bind(*values, **named)
+            arguments.apply_defaults()
+            yield from decode(backend, loader, validate(backend.methods, **arguments.arguments))
         except (SettingsError, Full) as error:
             raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
@@ -92,12 +92,12 @@ def decode(backend: Backend, loader: Loader, settings: Settings) -> Iterator[dic
             raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
         pair = loading.pair
         lane = Lane(settings, tuple(pair.grid))
-        shown = perf_counter()
+        last_update = perf_counter()
         with closing(backend.stream(pair, **settings.to_dict())) as rounds:
             for event in rounds:
                 lane.rounds.append(event)
-                if perf_counter() - shown >= PACE:
-                    shown = perf_counter()
+                if perf_counter() - last_update >= PACE:
+                    last_update = perf_counter()
                     yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
     lane.image = pair.picture(lane.tokens)
     run = lane.run(pair.name, pair.environment)

@@ -1,4 +1,4 @@
-"""The page's one door to the engine: load, stream and the named methods, the pair that loads behind the page, and whose turn it is.
+"""What the page needs of the package: load, stream and the named methods, the pair that loads in the background, and the queue of runs.
 
 The models are imported in the loading thread, so that the page is up before they are.
 """
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..models.catalog import Files, Offer, offers
+from ..models.catalog import Files, TargetStatus, target_statuses
 from ..trace import Round
 
 log = logging.getLogger(__name__)
 DEFAULT_TARGET = "meadow"
-EMBEDDED = {DEFAULT_TARGET: Offer(DEFAULT_TARGET, "meadow, 128 px")}
+EMBEDDED = {DEFAULT_TARGET: TargetStatus(DEFAULT_TARGET, "meadow, 128 px")}
 QUEUE = 20  # runs that may wait for the model
 
 
 class Full(Exception):
-    """No room left in the queue."""
+    """The queue is full."""
 
 
-class Turns:
+class RunQueue:
     """Whose turn it is to use the model: one run at a time, first come, first served.
 
     Not left to gradio's queue, where a waiting run could neither say how many are ahead of it nor end by itself when it is stopped.
@@ -60,22 +60,22 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class Engine:
+class Backend:
     """What the page needs of the project; tests put a small pair here."""
 
     load: Callable[[str], Any]
     stream: Callable[..., Iterator[Round]]
     methods: Mapping[str, Any]
-    offers: Callable[[], Mapping[str, Offer]] = lambda: EMBEDDED
-    turns: Turns = field(default_factory=Turns)
+    target_statuses: Callable[[], Mapping[str, TargetStatus]] = lambda: EMBEDDED
+    run_queue: RunQueue = field(default_factory=RunQueue)
 
-    def offer(self, name: Any) -> Mapping[str, Offer]:
+    def statuses_for(self, name: Any) -> Mapping[str, TargetStatus]:
         """The targets, as far as it takes to judge this one: what the embedded pair needs is known without a look."""
-        return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.offers()
+        return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.target_statuses()
 
 
-def default_engine(files: Files | None = None) -> Engine:
-    """The project's own engine.
+def default_backend(files: Files | None = None) -> Backend:
+    """The package itself as backend.
 
     Args:
         files: local files in place of the hub's, by target and part.
@@ -83,7 +83,7 @@ def default_engine(files: Files | None = None) -> Engine:
     import coolsd
 
     files = files or {}
-    return Engine(lambda name: coolsd.load(name, **files.get(name, {})), coolsd.stream, coolsd.METHODS, partial(offers, files))
+    return Backend(lambda name: coolsd.load(name, **files.get(name, {})), coolsd.stream, coolsd.METHODS, partial(target_statuses, files))
 
 
 @dataclass

@@ -17,8 +17,8 @@ from ..models.prompt_domain import notice
 from ..settings import SettingsError
 from ..trace import Round
 from . import figures, lanes
-from .backend import Engine, Full, Loader
-from .controls import Ask
+from .backend import Backend, Full, Loader
+from .controls import Request
 from .lanes import Lane
 
 log = logging.getLogger(__name__)
@@ -63,39 +63,39 @@ def snapshot(pair_of_lanes: list[Lane], status: str, token_seconds: float | None
     )
 
 
-def rounds_until(stop: Event, engine: Engine, pair: Any, settings: dict[str, Any]) -> Iterator[Round]:
+def rounds_until(stop: Event, backend: Backend, pair: Any, settings: dict[str, Any]) -> Iterator[Round]:
     """The engine's rounds; none after `stop` was set.
 
     Raises:
         Stopped: in place of the next round.
     """
-    with closing(engine.stream(pair, **settings)) as rounds:
+    with closing(backend.stream(pair, **settings)) as rounds:
         for event in rounds:
             yield event
             if stop.is_set():
                 raise Stopped
 
 
-def plain_step(engine: Engine, pair: Any, settings: Any, stop: Event) -> float:
+def plain_step(backend: Backend, pair: Any, settings: Any, stop: Event) -> float:
     """Median seconds of a plain AR token on this machine, prefill and the first step left out. Also warms the target up."""
-    asked = {**settings.to_dict(), "method": "ar", "max_tokens": min(AR_STEPS, pair.grid[0] * pair.grid[1])}
-    with closing(rounds_until(stop, engine, pair, asked)) as rounds:
+    ar_settings = {**settings.to_dict(), "method": "ar", "max_tokens": min(AR_STEPS, pair.grid[0] * pair.grid[1])}
+    with closing(rounds_until(stop, backend, pair, ar_settings)) as rounds:
         seconds = [r.seconds for r in rounds]
     return median_of.median(seconds[2:] or seconds)
 
 
-def decode(engine: Engine, pair: Any, lane: Lane, stop: Event) -> Iterator[None]:
+def decode(backend: Backend, pair: Any, lane: Lane, stop: Event) -> Iterator[None]:
     """Run one lane; yields when there is something new to show, at most every PACE seconds and at least once a round after that."""
     lane.state = "running"
-    shown, rest = perf_counter(), PACE
-    with closing(rounds_until(stop, engine, pair, lane.settings.to_dict())) as rounds:
+    last_update, rest = perf_counter(), PACE
+    with closing(rounds_until(stop, backend, pair, lane.settings.to_dict())) as rounds:
         for event in rounds:
             lane.rounds.append(event)
-            if perf_counter() - shown >= rest:
+            if perf_counter() - last_update >= rest:
                 before = perf_counter()
                 lanes.show_partial(lane, pair.picture(lane.tokens))
                 rest = max(PACE, PREVIEW_SHARE * (perf_counter() - before))
-                shown = perf_counter()
+                last_update = perf_counter()
                 yield
     lanes.finish(lane, pair.picture(lane.tokens), pair.name, pair.environment)
     yield
@@ -107,16 +107,16 @@ def wait_for_turn(ahead: Callable[[], int], stop: Event) -> Iterator[View]:
     Raises:
         Stopped: the person no longer waits.
     """
-    shown, told = 0.0, None
+    last_update, last_ahead = 0.0, None
     while before := ahead():
-        if told != before or perf_counter() - shown >= PACE:
-            shown, told = perf_counter(), before
+        if last_ahead != before or perf_counter() - last_update >= PACE:
+            last_update, last_ahead = perf_counter(), before
             yield View(f"Waiting for your turn: {before} before you." if before > 1 else WAITING)
         if stop.wait(POLL):
             raise Stopped
 
 
-def wait_for_pair(engine: Engine, loader: Loader, target: str, stop: Event) -> Generator[View, None, Any]:
+def wait_for_pair(backend: Backend, loader: Loader, target: str, stop: Event) -> Generator[View, None, Any]:
     """Views while the pair loads, with the memory it takes; returns the pair.
 
     Raises:
@@ -124,7 +124,7 @@ def wait_for_pair(engine: Engine, loader: Loader, target: str, stop: Event) -> G
         Stopped: the person no longer waits.
     """
     loading = loader.start(target)
-    plan = engine.offer(target)[target].plan
+    plan = backend.statuses_for(target)[target].plan
     while not loading.done.wait(PACE):
         yield View(f"Loading {target}. {plan or 'The run starts when it is there.'}")
         if stop.is_set():
@@ -134,7 +134,7 @@ def wait_for_pair(engine: Engine, loader: Loader, target: str, stop: Event) -> G
     return loading.pair
 
 
-def compare(engine: Engine, loader: Loader, ask: Ask, stop: Event | None = None) -> Iterator[View]:
+def compare(backend: Backend, loader: Loader, request: Request, stop: Event | None = None) -> Iterator[View]:
     """Views from the first to the last token of both lanes; ends with one whose `ended` is True, also when the run is stopped or fails.
 
     Args:
@@ -144,17 +144,17 @@ def compare(engine: Engine, loader: Loader, ask: Ask, stop: Event | None = None)
     pair_of_lanes: list[Lane] = []
     pair = token_seconds = None
     try:
-        with engine.turns.place() as ahead:
+        with backend.run_queue.place() as ahead:
             yield from wait_for_turn(ahead, stop)
-            pair = yield from wait_for_pair(engine, loader, ask.target, stop)
-            told = notice(pair, ask.relaxed.prompt)
-            pair_of_lanes = [Lane(settings, tuple(pair.grid)) for settings in (ask.reference, ask.relaxed)]
+            pair = yield from wait_for_pair(backend, loader, request.target, stop)
+            remark = notice(pair, request.relaxed.prompt)
+            pair_of_lanes = [Lane(settings, tuple(pair.grid)) for settings in (request.reference, request.relaxed)]
             yield snapshot(pair_of_lanes, "Timing a few plain AR tokens.", None, images=(None, None), export=NO_EXPORT)
-            token_seconds = plain_step(engine, pair, ask.reference, stop)
+            token_seconds = plain_step(backend, pair, request.reference, stop)
             for lane in pair_of_lanes:
-                for _ in decode(engine, pair, lane, stop):
-                    yield snapshot(pair_of_lanes, f"{lane.title} is decoding. {told}".rstrip(), token_seconds)
-        yield last(pair_of_lanes, f"Done on {describe(pair.environment)}. {told}".rstrip(), "good", pair, token_seconds)
+                for _ in decode(backend, pair, lane, stop):
+                    yield snapshot(pair_of_lanes, f"{lane.title} is decoding. {remark}".rstrip(), token_seconds)
+        yield last(pair_of_lanes, f"Done on {describe(pair.environment)}. {remark}".rstrip(), "good", pair, token_seconds)
     except Stopped:
         yield stopped(pair_of_lanes, pair, token_seconds)
     except (SettingsError, Full) as error:

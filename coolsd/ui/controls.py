@@ -19,7 +19,7 @@ def _controls_of(*groups: str) -> tuple[str, ...]:
     return tuple(control for name in names for control in (("mu_auto", "mu") if name == "mu" else (name,)))
 
 
-METHOD_SETTINGS = _controls_of("schedule", "rule")  # to which only some methods listen
+METHOD_SETTINGS = _controls_of("schedule", "rule")  # that only some methods use
 CONTROLS = ("prompt", "target", "reference", "method", *METHOD_SETTINGS, *_controls_of("sampling"))
 OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
 DEFAULTS: dict[str, Any] = {
@@ -46,7 +46,7 @@ def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: M
     """Two validated settings from the values of CONTROLS.
 
     Args:
-        offers: the targets, as models.targets describes them.
+        offers: the targets, as models.catalog describes them.
 
     Raises:
         SettingsError: any value that `validate` refuses, or a target that this page cannot run.

@@ -30,9 +30,9 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
     return {"methods": forms, "trees": trees}
 
 
-def positions(asked: Settings) -> int:
+def positions(settings: Settings) -> int:
     """Draft positions of a run with these settings; 0 for plain AR."""
-    return 0 if METHODS[asked.method].schedule is None else depth(shape(asked))
+    return 0 if METHODS[settings.method].schedule is None else depth(shape(settings))
 
 
 def curve(lanes: list[tuple[str, Stats]], length: int) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.0f}×"
 
 
-def words(lane: Lane, stats: Stats) -> dict[str, str]:
+def readout(lane: Lane, stats: Stats) -> dict[str, str]:
     """The readout of a lane."""
     if not lane.rounds:
         return dict.fromkeys(READOUT, "–")
@@ -101,7 +101,7 @@ def words(lane: Lane, stats: Stats) -> dict[str, str]:
     }
 
 
-def fates(lane: Lane) -> dict[str, int]:
+def token_kinds(lane: Lane) -> dict[str, int]:
     """How many tokens came by which way; the four counts add up to the tokens."""
     pairs = [pair for r in lane.rounds for pair in zip(r.kinds, r.relaxed, strict=True)]
     relaxed = sum(kind == "accepted" and only for kind, only in pairs)
@@ -117,18 +117,18 @@ def fates(lane: Lane) -> dict[str, int]:
 def view(lanes: list[Lane], statuses: list[Stats]) -> dict[str, Any]:
     """What the two pictures and their readouts show, as one flat table."""
     rows, columns = lanes[0].grid
-    shown: dict[str, Any] = {"rows": rows, "columns": columns}
+    fields: dict[str, Any] = {"rows": rows, "columns": columns}
     for key, lane, stats in zip("ab", lanes, statuses, strict=True):
-        shown |= {f"{key}.{name}": text for name, text in words(lane, stats).items()}
-        counts = fates(lane)
-        shown |= {f"{key}.{fate}": count for fate, count in counts.items()}
-        shown[f"{key}.title"] = lane.title
-        shown[f"{key}.state"] = lane.state
-        shown[f"{key}.badge"] = BADGES[lane.state]
-        shown[f"{key}.picture"] = lane.picture
-        shown[f"{key}.alt"] = f"{lane.settings.prompt}, drawn by {lane.title}; {lane.state}, {stats.tokens} tokens"
-        shown[f"{key}.file"] = f"{file_stem(lane.run('', {}))}.png" if lane.image is not None else ""
-    return shown
+        fields |= {f"{key}.{name}": text for name, text in readout(lane, stats).items()}
+        counts = token_kinds(lane)
+        fields |= {f"{key}.{fate}": count for fate, count in counts.items()}
+        fields[f"{key}.title"] = lane.title
+        fields[f"{key}.state"] = lane.state
+        fields[f"{key}.badge"] = BADGES[lane.state]
+        fields[f"{key}.picture"] = lane.picture
+        fields[f"{key}.alt"] = f"{lane.settings.prompt}, drawn by {lane.title}; {lane.state}, {stats.tokens} tokens"
+        fields[f"{key}.file"] = f"{file_stem(lane.run('', {}))}.png" if lane.image is not None else ""
+    return fields
 
 
 def ar_seconds(lane: Lane, stats: Stats, token_seconds: float) -> float:
@@ -143,23 +143,23 @@ def headline(lanes: list[Lane], statuses: list[Stats], token_seconds: float | No
     """
     (reference, relaxed), (ref_stats, rel_stats) = lanes, statuses
     plain = reference.method.schedule is None
-    shown = {"subject": relaxed.title, "against": reference.title, "reference": "–", "calls": "", "ar": "–", "ar_how": "", "how": ""}
+    fields = {"subject": relaxed.title, "against": reference.title, "reference": "–", "calls": "", "ar": "–", "ar_how": "", "how": ""}
     settled = relaxed.state in ENDED or min(len(lane.rounds) for lane in lanes) >= ENOUGH
     if not relaxed.rounds or not ref_stats.seconds or not settled:
-        return shown
+        return fields
     when = {"recorded": "recorded", "done": "measured just now"}.get(relaxed.state, "so far")
     call_ratio = rel_stats.accept_length / ref_stats.accept_length
-    shown["reference"] = times(rel_stats.tokens_per_second / ref_stats.tokens_per_second)
-    shown["how"] = f", {when}"
-    shown["calls"] = times(call_ratio)
+    fields["reference"] = times(rel_stats.tokens_per_second / ref_stats.tokens_per_second)
+    fields["how"] = f", {when}"
+    fields["calls"] = times(call_ratio)
     if plain:
-        shown["ar"], shown["ar_how"] = shown["reference"], shown["how"]
+        fields["ar"], fields["ar_how"] = fields["reference"], fields["how"]
     elif token_seconds:
         estimate = ar_seconds(relaxed, rel_stats, token_seconds)
-        shown["ar"] = times(estimate / rel_stats.seconds)
-        shown["ar_how"] = f", estimated ({token_seconds * 1000:.3g} ms a token)"
-    shown["ar_calls"] = times(rel_stats.accept_length)
-    return shown
+        fields["ar"] = times(estimate / rel_stats.seconds)
+        fields["ar_how"] = f", estimated ({token_seconds * 1000:.3g} ms a token)"
+    fields["ar_calls"] = times(rel_stats.accept_length)
+    return fields
 
 
 def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_seconds: float | None) -> dict[str, str]:

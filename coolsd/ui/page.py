@@ -34,7 +34,7 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
     """The whole page.
 
     Args:
-        engine: what decodes; None takes the project's own.
+        backend: what decodes; None takes the package itself.
         recorded: folder with the comparison shown before anything is pressed; nothing is shown when it holds none.
     """
     backend = backend or default_backend()
@@ -174,7 +174,7 @@ class Page:
             dice.click(None, outputs=self.controls["seed"], js="() => Math.floor(Math.random() * 2 ** 32)", **PRIVATE)
 
     def draw_setting(self, s: Setting) -> None:
-        """The control of a row of the table; hidden while neither lane listens to it."""
+        """The control of a row of the table; hidden while neither method uses it."""
         more = {"value": DEFAULTS[s.name], "label": s.label, "visible": s.name in self.active or s.name not in METHOD_SETTINGS}
         if s.kind == "flag":
             control = gr.Checkbox(min_width=100, **more)
@@ -218,10 +218,10 @@ class Page:
         """Wire the controls to what they do. Every event is private: the public endpoint is `generate`."""
         inputs = [self.controls[name] for name in CONTROLS]
         buttons = [self.generate, self.stop, self.status]
-        shown = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
+        outputs = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
         pressed = [self.generate.click, self.controls["prompt"].submit]
         start = gr.on(pressed, self.prepare, inputs, buttons, concurrency_limit=None, **RAW, **PRIVATE)
-        run = start.success(self.run, inputs, shown, concurrency_limit=None, **RAW, **PRIVATE)
+        run = start.success(self.run, inputs, outputs, concurrency_limit=None, **RAW, **PRIVATE)
         start.failure(self.refused, inputs, self.status, queue=False, **RAW, **PRIVATE)
         run.failure(self.unlock, None, buttons, queue=False, **PRIVATE)
         start.success(None, inputs, None, js=f"(...values) => coolsd.link({NAMES}, values)", **PRIVATE)

@@ -3,7 +3,7 @@
 from html import escape
 from importlib.resources import files
 
-from .text import CALLS, DEFINITIONS, ESTIMATE, FATES, SPEEDUP
+from .text import CALLS, DEFINITIONS, ESTIMATE, SPEEDUP, TOKEN_KINDS
 
 READOUT = ("seconds", "calls", "length", "tokens", "rate", "drafts", "bias")
 
@@ -31,12 +31,12 @@ def line(role: str = "status") -> str:
 
 def lanes() -> str:
     """Two pictures with their readouts, and the key to their bars."""
-    key = "".join(f'<span><i class="{fate}"></i>{term(label, meaning)}</span>' for fate, (label, meaning) in FATES.items())
+    key = "".join(f'<span><i class="{fate}"></i>{term(label, meaning)}</span>' for fate, (label, meaning) in TOKEN_KINDS.items())
     return f'<div class="lanes">{_lane("a", "Reference lane")}{_lane("b", "Relaxed lane")}</div><div class="key">{key}</div>'
 
 
 def _lane(key: str, name: str) -> str:
-    bars = "".join(f'<i class="{fate}" data-grow="{key}.{fate}"></i>' for fate in FATES)
+    bars = "".join(f'<i class="{fate}" data-grow="{key}.{fate}"></i>' for fate in TOKEN_KINDS)
     numbers = "".join(_number(key, name, "left" if i % 3 == 2 else "") for i, name in enumerate(READOUT))
     return f"""
 <section class="lane {key}" data-state="{key}.state" aria-label="{name}">

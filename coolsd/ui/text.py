@@ -38,7 +38,7 @@ SPEEDUP = "Tokens per second of the one lane ÷ tokens per second of the other; 
 CALLS = "Tokens per target call of the one lane ÷ the other's: a speedup that does not depend on the machine."
 ESTIMATE = "Plain AR was not run to the end: prefill plus the median of a few measured AR steps on this machine, times the tokens."
 
-FATES = {
+TOKEN_KINDS = {
     "accepted": ("accepted", "drafted tokens that the lossless rule accepts too"),
     "relaxed": ("only because relaxed", "accepted here; the lossless rule would have rejected them with the same random number"),
     "recovered": ("recovered", "drawn from the residual G* after a rejection"),
@@ -104,13 +104,17 @@ The two lanes are decoded one after the other, with the same prompt, seed and sa
 """
 
 
-def offered(offer: Any) -> str:
+def describe_target(target_status: Any) -> str:
     """What a target needs, in Markdown; empty for one that simply runs."""
-    lines = [*offer.missing, *offer.advice]
-    if not offer.missing and not offer.plan:
+    lines = [*target_status.missing, *target_status.advice]
+    if not target_status.missing and not target_status.plan:
         return ""
-    lines.append(FILES.format(name=offer.name))
-    head = f"**{offer.title} cannot run here yet.** Until it can, choose meadow." if offer.missing else f"**{offer.title}**"
+    lines.append(FILES.format(name=target_status.name))
+    head = (
+        f"**{target_status.title} cannot run here yet.** Until it can, choose meadow."
+        if target_status.missing
+        else f"**{target_status.title}**"
+    )
     return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
 

@@ -8,13 +8,13 @@ from static import static, tokens
 from tiny import tiny_pair
 
 from coolsd.evaluation import batching
-from coolsd.evaluation.batching import Together, neighbours
+from coolsd.evaluation.batching import PassBatcher, neighbours
 
 
-def crew(ordinary, lanes=5):
+def batcher(ordinary, lanes=5):
     """The pair whose pictures are decoded at once."""
     pair = replace(ordinary)
-    pair.rooms = Together(pair._caches, lanes)
+    pair.workspaces = PassBatcher(pair.caches, lanes)
     return pair
 
 
@@ -22,36 +22,36 @@ def crew(ordinary, lanes=5):
 @pytest.mark.parametrize("block", [8, 64])
 def test_the_same_tokens(method, block, monkeypatch):
     monkeypatch.setattr(batching, "BLOCK", block)
-    pair = crew(tiny_pair())
-    found = pair.rooms.map(lambda seed: tokens(pair, method, seed=seed), range(5))
+    pair = batcher(tiny_pair())
+    found = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(5))
     assert found == [tokens(tiny_pair(), method, seed=seed) for seed in range(5)]
-    again = pair.rooms.map(lambda seed: tokens(pair, method, seed=seed, cfg_scale=1.0), range(7, 10))  # fewer, and other caches
+    again = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed, cfg_scale=1.0), range(7, 10))  # fewer, and other caches
     assert again == [tokens(tiny_pair(), method, seed=seed, cfg_scale=1.0) for seed in range(7, 10)]
 
 
 @pytest.mark.parametrize("method", ["ar", "coolsd"])
 def test_lumina_too(lumina, method):
-    pair = crew(lumina)
-    found = pair.rooms.map(lambda seed: tokens(pair, method, seed=seed), range(4))
+    pair = batcher(lumina)
+    found = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(4))
     assert found == [tokens(lumina, method, seed=seed) for seed in range(4)]
 
 
 def test_methods_and_trees_may_differ():
-    pair = crew(tiny_pair())
-    asked = [("coolsd", "mc_sim_7b_63"), ("ar", "auto"), ("eagle1", "dynamic"), ("coolsd", "chain"), ("ar", "auto")]
-    found = pair.rooms.map(lambda job: tokens(pair, *job), asked)
-    assert found == [tokens(tiny_pair(), *job) for job in asked]
+    pair = batcher(tiny_pair())
+    request = [("coolsd", "mc_sim_7b_63"), ("ar", "auto"), ("eagle1", "dynamic"), ("coolsd", "chain"), ("ar", "auto")]
+    found = pair.workspaces.map(lambda job: tokens(pair, *job), request)
+    assert found == [tokens(tiny_pair(), *job) for job in request]
 
 
 def test_passes_are_shared(monkeypatch):
-    pair, calls, run = crew(tiny_pair()), [], Together._run
-    monkeypatch.setattr(Together, "_run", lambda self, asked: calls.append(len(asked)) or run(self, asked))
-    pair.rooms.map(lambda seed: tokens(pair, "ar", seed=seed), range(5))
+    pair, calls, run = batcher(tiny_pair()), [], PassBatcher._run
+    monkeypatch.setattr(PassBatcher, "_run", lambda self, request: calls.append(len(request)) or run(self, request))
+    pair.workspaces.map(lambda seed: tokens(pair, "ar", seed=seed), range(5))
     assert calls == [5] * 15  # all but the first of sixteen tokens
 
 
 def test_an_error_belongs_to_its_picture():
-    pair = crew(tiny_pair())
+    pair = batcher(tiny_pair())
 
     def work(seed: int):
         if seed == 2:
@@ -59,26 +59,26 @@ def test_an_error_belongs_to_its_picture():
         return tokens(pair, "eagle1", seed=seed)
 
     with pytest.raises(ValueError, match="no such picture"):
-        pair.rooms.map(work, range(5))
-    assert pair.rooms.map(lambda seed: tokens(pair, "eagle1", seed=seed), [1]) == [tokens(tiny_pair(), "eagle1", seed=1)]
+        pair.workspaces.map(work, range(5))
+    assert pair.workspaces.map(lambda seed: tokens(pair, "eagle1", seed=seed), [1]) == [tokens(tiny_pair(), "eagle1", seed=1)]
 
 
 def test_a_broken_pass_is_everybodys(monkeypatch):
-    pair = crew(tiny_pair())
+    pair = batcher(tiny_pair())
 
     def broken(*_):
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(torch, "vmap", broken)
     with pytest.raises(RuntimeError, match="no memory"):
-        pair.rooms.map(lambda seed: tokens(pair, "eagle1", seed=seed), range(5))
+        pair.workspaces.map(lambda seed: tokens(pair, "eagle1", seed=seed), range(5))
 
 
 def test_sessions_of_other_threads_work_alone():
-    pair = crew(tiny_pair())
+    pair = batcher(tiny_pair())
     assert tokens(pair, "coolsd") == tokens(tiny_pair(), "coolsd") == tokens(static(tiny_pair()), "coolsd")
 
 
 def test_runs_without_a_gap():
-    asked = [batching._Asked(None, lane, None, (), []) for lane in (0, 1, 3, 4, 5, 8)]
-    assert [[a.lane for a in run] for run in neighbours(asked)] == [[0, 1], [3, 4, 5], [8]]
+    request = [batching._Request(None, lane, None, (), []) for lane in (0, 1, 3, 4, 5, 8)]
+    assert [[a.lane for a in run] for run in neighbours(request)] == [[0, 1], [3, 4, 5], [8]]

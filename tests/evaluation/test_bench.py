@@ -21,7 +21,7 @@ RATES = {(1, 0): 0.6, (1, 1): 0.3, (1, 2): 0.05, (2, 0): 0.5, (2, 1): 0.2, (3, 0
 
 
 def test_the_tree_is_compared_turn_by_turn_with_a_chain_of_as_many_tokens():
-    chain, tree = (shape(validate(METHODS, prompt="x", method=lane.method, **dict(lane.settings))) for lane in bench.TREE_COST)
+    chain, tree = (shape(validate(METHODS, prompt="x", method=variant.method, **dict(variant.settings))) for variant in bench.TREE_COST)
     assert len(chain) == len(tree) == 16
     stats = generate(PAIR, "x", "eagle1").stats
     times = {"target_calls": 10, "draft_seconds": 3.0, "target_seconds": 4.0, "verify_seconds": 0.5, "other_seconds": 0.5}
@@ -91,7 +91,7 @@ def test_the_machine_decides_how_many_nodes_pay():
 
 def test_the_search_times_every_shape_and_names_the_fastest():
     events = list(tune.tune(SMALL, ("eagle1", "coolsd"), ("x",), 1, {}))
-    tuned = {label: found for label, found in events if isinstance(found, tune.Tuned)}
+    tuned = {label: found for label, found in events if isinstance(found, tune.TuneResult)}
     assert list(tuned) == ["eagle1", "coolsd"]
     for method, found in tuned.items():
         chains = [s["draft_length"] for s in found.settings if s["tree"] == "chain"]

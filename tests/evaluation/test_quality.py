@@ -4,18 +4,20 @@ import json
 import math
 import sys
 from copy import deepcopy
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny import CONFIG, tiny_pair, write_tiny
+from tiny import CONFIG, tiny_pair, vqvae, write_tiny
 
 import coolsd.__main__ as cli
 from coolsd.data import features, metrics, store
 from coolsd.data.pictures import square
-from coolsd.evaluation import photos, samples
-from coolsd.evaluation.prompts import DEFAULTS, FIXED, Asked
+from coolsd.evaluation import photos, samples, specks
+from coolsd.evaluation.prompts import DEFAULTS, FIXED, PromptCase
 from coolsd.evaluation.quality import cards, defaults, methods, pair, probe
 from coolsd.evaluation.study import Study
 from coolsd.models.vq import ImageTokenizer
@@ -39,6 +41,7 @@ def extract(pictures: torch.Tensor) -> torch.Tensor:
     return torch.cat([flat.mean(-1), flat.std(-1), flat.mean(-1).square()], -1)
 
 
+NETWORKS = photos.Networks(extract, lambda pictures: extract(pictures.flip(1)))
 SHADES = {"rose": (200, 30, 40), "sunflower": (240, 200, 30), "forest": (20, 90, 30), "sea": (30, 90, 200)}
 
 
@@ -67,7 +70,7 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
         return extract(pictures)
 
     valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
-    first = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    first = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert len(first.numbers) == 16 == sum(calls)  # the missing one is left out
     assert first.codes.shape == (16, 16)
     side = tokenizer.grid * tokenizer.patch
@@ -76,28 +79,30 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
     assert tokenizer.encode(original)[0].tolist() == first.codes[3].tolist()
     copy = tokenizer.decode(first.codes[3:4])
     assert first.psnr[3].item() == pytest.approx(10 * math.log10(4 / (copy - original).square().mean().item()))
-    torch.testing.assert_close(first.features[3:4], extract(copy))
-    again = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache")
+    torch.testing.assert_close(first.features[3:4], extract(features.eight_bit(copy)))
+    torch.testing.assert_close(first.judged[3:4], NETWORKS.judge(features.eight_bit(copy)))
+    torch.testing.assert_close(first.isolation[3:4], specks.isolation(features.eight_bit(copy), tokenizer.patch))
+    again = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert sum(calls) == 16
     assert torch.equal(again.features, first.features)
-    real = photos.measure(album, valid, tokenizer, counted, tmp_path / "cache", reconstruct=False)
+    real = photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache", reconstruct=False)
     torch.testing.assert_close(real.features[3:4], extract(original))
     other = ImageTokenizer(deepcopy(tokenizer.vqvae), tokenizer.grid)
     other.vqvae.quantize.embedding.weight.data += 0.1
-    photos.measure(album, valid, other, counted, tmp_path / "cache")
+    photos.measure(album, valid, other, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert sum(calls) == 48
 
 
 def test_photos_in_parts_are_numbered_through(album, tmp_path, monkeypatch):
     every = photos.chosen(photos.read_photos(album / "captions.csv"), "train")
-    whole = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "a")
+    whole = photos.measure(album, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "a")
     monkeypatch.setattr(photos, "PART", 7)
-    parts = photos.measure(album, every, tiny_pair().tokenizer, extract, tmp_path / "b")
+    parts = photos.measure(album, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "b")
     assert torch.equal(parts.numbers, whole.numbers)
     torch.testing.assert_close(parts.features, whole.features)
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="None of the CSV's pictures"):
-        photos.measure(empty, every, tiny_pair().tokenizer, extract, tmp_path / "c")
+        photos.measure(empty, every, tiny_pair().tokenizer, NETWORKS, tmp_path / "c")
 
 
 def test_a_probe_learns_kinds_and_not_noise():
@@ -114,7 +119,12 @@ def test_a_probe_learns_kinds_and_not_noise():
 
 def test_agreement_counts_kinds_colours_and_traits(album):
     kinds = list(SHADES)
-    asked = [Asked("a red rose", "rose", "red"), Asked("a blue rose", "rose", "blue"), Asked("the sea", "sea"), Asked("a forest", "forest")]
+    asked = [
+        PromptCase("a red rose", "rose", "red"),
+        PromptCase("a blue rose", "rose", "blue"),
+        PromptCase("the sea", "sea"),
+        PromptCase("a forest", "forest"),
+    ]
     shown = ["rose", "rose", "sea", "sea"]
     pictures = [Image.new("RGB", (16, 16), SHADES[kind]) for kind in shown]
     tensors = torch.stack([torch.tensor(SHADES[kind]).float()[:, None, None].expand(3, 16, 16) / 127.5 - 1 for kind in SHADES])
@@ -130,15 +140,75 @@ def test_agreement_counts_kinds_colours_and_traits(album):
 
 
 def test_the_error_of_a_share_is_over_prompts_not_pictures():
-    asked = [Asked("a", "a")] * 10 + [Asked("b", "b")] * 10
+    asked = [PromptCase("a", "a")] * 10 + [PromptCase("b", "b")] * 10
     share = pair._over_prompts(asked, torch.tensor([True] * 10 + [False] * 10))
     assert (share.value, share.error) == (0.5, pytest.approx(0.5))
+
+
+def test_pictures_are_compared_as_they_are_saved():
+    shown = features.eight_bit(torch.tensor([-1.0, -0.999, 0.0, 0.5, 1.0, 1.2]))
+    assert ((shown + 1) * 127.5).tolist() == pytest.approx([0, 0, 128, 191, 255, 255])
+
+
+def test_isolation_is_the_least_distance_to_the_eight_around():
+    picture = torch.zeros(1, 3, 8, 10)  # four by five patches of 2
+    picture[0, :, 2:4, 4:6] = 0.4  # patch (1, 2) stands alone
+    picture[0, 0, 4:6, 2:4] = 0.1  # patch (2, 1) differs a little
+    found = specks.isolation(picture, 2)
+    assert found.shape == (1, 2, 3)
+    near = math.sqrt(0.3**2 + 2 * 0.4**2)
+    torch.testing.assert_close(found[0], torch.tensor([[0.0, near, 0.0], [0.1, 0.0, 0.0]]))
+    pair = picture.clone()
+    pair[0, :, 2:4, 6:8] = 0.4  # a second one beside it: neither is alone
+    assert specks.isolation(pair, 2)[0, 0].max() == 0
+
+
+def test_specks_are_what_one_photo_patch_in_a_thousand_exceeds():
+    random = torch.Generator().manual_seed(0)
+    photos_ = torch.rand(500, 4, 5, generator=random)
+    limit = specks.speck_limit(photos_)
+    assert limit == pytest.approx(0.999, abs=1e-3)
+    share = specks.speck_share(torch.tensor([[[0.0, 1.0], [2.0, 0.5]], [[0.0, 0.1], [0.2, 0.3]]]), limit)
+    assert share.tolist() == [0.5, 0.0]
+    figures = pair.speck_figures(photos_, photos_ / 2, torch.full((3, 4, 5), 2.0))
+    assert figures["photos"]["value"] == pytest.approx(0.001, abs=2e-4)
+    assert (figures["reconstructions"]["value"], figures["painted"]["value"]) == (0, 1)
+
+
+def test_kid_of_reconstructions_is_one_half_against_the_other():
+    random = torch.Generator().manual_seed(0)
+    empty = torch.empty(0)
+
+    def measured(shift: float) -> photos.PhotoFigures:
+        judged, named = torch.randn(40, 8, generator=random) + shift, torch.randn(40, 6, generator=random) + shift
+        return photos.PhotoFigures(torch.arange(40), named, judged, empty, empty, torch.full((40,), 22.0))
+
+    real, copies = measured(0.0), measured(0.5)
+    figures = pair.reconstruction_figures(copies, real)
+    assert figures["kid_lite2"] == {"value": (k := metrics.kid(copies.judged[::2], real.judged[1::2])).value, "error": k.error}
+    assert figures["kid_lite0"]["value"] == metrics.kid(copies.features[::2], real.features[1::2]).value
+    assert pair.reconstruction_figures(real, real)["kid_lite2"]["value"] < figures["kid_lite2"]["value"]
+    assert figures["psnr_db"]["value"] == 22
+
+
+def test_decoders_stand_side_by_side(album, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
+    made = vqvae()
+    made.save_pretrained(tmp_path / "old")
+    made.decoder.conv_out.bias += 0.1
+    made.save_pretrained(tmp_path / "new")
+    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--grid", "4"]
+    assert cli.main(["eval", "decoders", *where, "--vq", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| decoder | PSNR | KID × 1000, lite2 | KID × 1000, lite0 |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {tmp_path / name}" for name in ("old", "new")]
+    assert lines[2].split(" | ")[1:] != lines[3].split(" | ")[1:]
 
 
 def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tmp_path):
     tiny = tiny_pair()
     valid = photos.chosen(photos.read_photos(album / "captions.csv"), "valid")
-    measured = photos.measure(album, valid, tiny.tokenizer, extract, tmp_path)
+    measured = photos.measure(album, valid, tiny.tokenizer, NETWORKS, tmp_path)
     file = tmp_path / "losses.jsonl"
     losses = pair.target_losses(tiny, valid, measured, 6, file)
     whole = file.read_text()
@@ -158,12 +228,17 @@ def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tm
 
 # ---- whole commands
 
-TOY = (Asked("a red rose", "rose", "red"), Asked("a sunflower", "sunflower"), Asked("the sea", "sea"), Asked("a forest", "forest"))
+TOY = (
+    PromptCase("a red rose", "rose", "red"),
+    PromptCase("a sunflower", "sunflower"),
+    PromptCase("the sea", "sea"),
+    PromptCase("a forest", "forest"),
+)
 SETTINGS = {"cfg_scale": 2.0, "top_k": 16, "temperature": 1.0}
 
 
 def study(album, tmp_path) -> Study:
-    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), extract, workers=1, opener=open_tiny)
+    return Study(tmp_path / "cache", album, photos.read_photos(album / "captions.csv"), NETWORKS, workers=1, opener=open_tiny)
 
 
 def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
@@ -185,6 +260,7 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     assert {"valid_scene_top1", "valid_flower_top5"} <= set(report["probe"])
     assert report["target"]["photos"] == 4
     assert report["tokenizer"]["codes"] == 32
+    assert 0 <= report["specks"]["painted"]["value"] <= 1
     assert sheets["reconstructions"].height > sheets["prompts"].height > 16
     capsys.readouterr()
     again, _ = pair.evaluate(study(album, tmp_path), size, SETTINGS, TOY)
@@ -193,22 +269,30 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
     card = tmp_path / "README.md"
     card.write_text("# pair\n\nbefore\n")
     for _ in range(2):
-        cards.replace_section(card, "eval meadow", cards.meadow_section({"command": "eval"} | report))
+        cards.replace_section(card, "eval meadow", cards.pair_section({"command": "eval"} | report))
     text = card.read_text()
     assert text.startswith("# pair\n\nbefore\n")
     assert text.count("## Measured on `valid`") == 1
     assert f"{report['tokenizer']['psnr_db']['value']:.2f} dB" in text
 
 
-def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path):
-    said = []
+def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path, monkeypatch):
+    said, judged, verdicts = [], {}, methods.verdicts
+    monkeypatch.setattr(methods, "exchange_test", partial(metrics.exchange_test, draws=199))
+    monkeypatch.setattr(methods, "verdicts", lambda rows, steps, names: judged.update(steps=steps) or verdicts(rows, steps, names))
     report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
     rows = {row["label"]: row for row in report["rows"]}
-    assert list(rows) == [label for label, _, _ in methods.LANES]
+    assert list(rows) == [label for label, _, _ in methods.VARIANTS]
     assert rows["AR"]["against_ar"] is None
     assert rows["AR"]["accept_length"]["value"] == 1
     assert rows["Eagle-1"]["bias_per_token"] == pytest.approx(0, abs=1e-6)
     assert rows["COOL-SD δ=4"]["bias_per_token"] > rows["COOL-SD δ=1.1"]["bias_per_token"] > 0
+    relaxed = report["rows"][2:]
+    pairs = [(row["against_ar"], rows["AR"], row) for row in relaxed]
+    pairs += [(found, *rows) for found, rows in zip(judged["steps"], pairwise(relaxed), strict=True)]
+    for difference, before, after in pairs:
+        for figure in ("kid", "log_prob"):
+            assert difference[figure]["value"] == pytest.approx(after[figure]["value"] - before[figure]["value"], abs=1e-9)
     assert report["photos"] == 16
     assert report["verdicts"][0].startswith("Eagle-1 agrees with AR within error (1 % level): ")
     assert any(line.startswith("Bias a token") and line.endswith("monotone in δ.") for line in report["verdicts"])
@@ -245,6 +329,18 @@ def test_verdicts_say_no_where_the_figures_say_no():
     assert "for all its bias" in blind[0]
 
 
+@pytest.mark.parametrize(("kids", "ends"), [((0.2, 0.5, 0.4), "NOT"), ((0.5, 0.4, 0.9), "NOT"), ((0.2, 0.3, 0.4), "monotone in δ.")])
+def test_the_order_of_three_relaxed_lanes_is_judged_step_by_step(kids, ends):
+    """Neither the ends alone nor the distances from AR tell it: the third lane lies above the first, and all above AR."""
+    names = ["ar", "coolsd", "coolsd", "coolsd"]
+    rows = [row("AR", 0.1, -5, 0, None)]
+    rows += [row(f"C{i}", kid, -5 - kid, 0.1 * (i + 1), step(kid - 0.1, -kid)) for i, kid in enumerate(kids)]
+    steps = [step(b - a, a - b) for a, b in pairwise(kids)]
+    for line in methods.verdicts(rows, steps, names)[-2:]:
+        assert line.endswith("NOT monotone in δ, beyond two standard errors." if ends == "NOT" else ends)
+        assert "C0, C1, C2: " in line
+
+
 def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
     grid = {"cfg_scale": (1.0, 3.0), "top_k": (8,), "temperature": (1.0,)}
     report = defaults.evaluate(study(album, tmp_path), 6, 8, grid, (1, 3))
@@ -253,7 +349,7 @@ def test_sweep_measures_the_grid_and_follows_its_rule(album, tmp_path):
         (method, length) for method in ("eagle1", "coolsd") for length in (1, 3)
     }
     assert report["suggested"]["draft_length"] in (1, 3)
-    card = cards.sweep_section(report | {"command": "eval sweep"})
+    card = cards.defaults_section(report | {"command": "eval sweep"})
     assert "| guidance | top-k | temperature | KID × 1000 |" in card
     assert "draft_length" in card.split("It takes: ")[1]
     assert card.count("\n| coolsd draft_length=") == 2
@@ -292,7 +388,7 @@ def test_features_are_those_of_efficientnet_or_say_what_to_install(monkeypatch):
 
 def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch, capsys):
     pair = write_tiny(tmp_path / "pair")
-    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
     where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--workers", "1"]
     assert cli.main(["eval", "meadow", *where, "--target", str(pair), "--quick"]) == 0
     out = tmp_path / "kept" / "quick"
@@ -308,7 +404,7 @@ def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch
 
 def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch, capsys):
     seen = {}
-    monkeypatch.setattr(features, "efficientnet", lambda: extract)
+    monkeypatch.setattr(features, "efficientnet", lambda version: extract)
 
     def evaluate(study, pictures, settings):
         seen.update(pictures=pictures, settings=settings)
@@ -326,7 +422,7 @@ def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch
     assert json.loads((tmp_path / "out" / "quality.json").read_text())["command"].endswith("--pictures 7 --top-k 9")
     assert "fine" in capsys.readouterr().out
     monkeypatch.setattr(defaults, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})
-    monkeypatch.setattr(cards, "sweep_section", lambda report: report["command"])
+    monkeypatch.setattr(cards, "defaults_section", lambda report: report["command"])
     assert cli.main(["eval", "sweep", *where, "--cfg-scale", "2", "3.5", "--quick", "--top-k", "9"]) == 0
     swept = json.loads((tmp_path / "kept" / "quick" / "sweep.json").read_text())
     assert swept["grid"] == {"cfg_scale": [2.0, 3.5], "top_k": [9], "temperature": [0.9]}

@@ -6,7 +6,7 @@ from tables import FAILS, PASSES, chi_square, enumerate_round, relaxed_step
 
 from coolsd import schedules, theory
 from coolsd.laboratory import exact
-from coolsd.laboratory.exact import HONEST, PRESETS, TOKENS, Knobs, LaboratoryError
+from coolsd.laboratory.exact import CORRECT, PRESETS, TOKENS, Knobs, LaboratoryError
 from coolsd.laboratory.mistakes import MISTAKES, Reseeded
 from coolsd.sampling import draw
 from coolsd.ui.laboratory import drawing as parts
@@ -17,7 +17,7 @@ ROWS = {name: tuple(exact.read_row(row, "pq"[i]) for i, row in enumerate(rows)) 
 P, Q = ROWS["ambiguous"]
 BIASED = [Knobs(name, 0.5) for name in MISTAKES]
 EVERY = [
-    *(Knobs(name) for name in HONEST),
+    *(Knobs(name) for name in CORRECT),
     Knobs("lantern", k=3, budget=0.4),
     Knobs("lantern", optimal=True),
     Knobs("lantern++", optimal=True),

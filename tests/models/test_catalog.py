@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny import CONFIG, DRAFTER, check_lesson, tiny_pair, write_tiny
+from tiny import CONFIG, DRAFTER, check_teacher_forced, tiny_pair, write_tiny
 
 from coolsd import METHODS, Run, SettingsError, generate, load, stream
 from coolsd.models import checkpoints, loading
@@ -194,7 +194,7 @@ def test_a_pair_without_a_drafter_decodes_plainly_and_refuses_to_draft(tmp_path)
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_a_lesson_is_what_decoding_sees(scale):
-    check_lesson(tiny_pair(), "a rose", torch.arange(8, 24), scale)
+    check_teacher_forced(tiny_pair(), "a rose", torch.arange(8, 24), scale)
 
 
 def test_joined_weights_keep_names_and_numbers_and_are_joined_again_when_moved(tmp_path):

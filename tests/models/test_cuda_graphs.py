@@ -9,7 +9,7 @@ from tiny import tiny_pair
 
 from coolsd import generate, stream
 from coolsd.models import cuda_graphs
-from coolsd.models.cuda_graphs import Graphs
+from coolsd.models.cuda_graphs import GraphCache
 
 TREES = ["chain", [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]], "mc_sim_7b_63", "dynamic"]
 
@@ -56,10 +56,10 @@ def test_lanes_that_take_turns_have_rooms_of_their_own_and_leave_them():
     assert found == [generate(tiny_pair(), "a red rose", "coolsd", seed=seed, cfg_scale=3.0).tokens for seed in (1, 2)]
     del lanes, lane
     gc.collect()
-    assert len(pair.rooms._free[2]) == 2
+    assert len(pair.workspaces._free[2]) == 2
     tokens(pair, "ar")
     gc.collect()
-    assert len(pair.rooms._free[2]) == 2
+    assert len(pair.workspaces._free[2]) == 2
 
 
 def test_a_recording_serves_the_next_picture():
@@ -71,11 +71,13 @@ def test_a_recording_serves_the_next_picture():
         return replayed(fn, inputs)
 
     pair = static(tiny_pair(), record)
-    take = pair.rooms.take
-    rooms: dict = {}
-    pair.rooms.take = lambda rows, session: rooms.setdefault(rows, None) or rooms.update({rows: take(rows, session)}) or rooms[rows]
+    acquire = pair.workspaces.acquire
+    workspaces: dict = {}
+    pair.workspaces.acquire = lambda rows, session: (
+        workspaces.setdefault(rows, None) or workspaces.update({rows: acquire(rows, session)}) or workspaces[rows]
+    )
     for seed in range(4):
-        for cache in (rooms[2].target, rooms[2].drafter) if 2 in rooms else ():
+        for cache in (workspaces[2].target, workspaces[2].drafter) if 2 in workspaces else ():
             cache.committed = 0
         assert tokens(pair, "eagle1", seed=seed) == tokens(tiny_pair(), "eagle1", seed=seed)
         if seed == 2:
@@ -94,7 +96,7 @@ def test_the_second_call_is_recorded_and_inputs_are_copied():
         calls.append(x.data_ptr())
         return (x + n,)
 
-    run = Graphs(replayed)
+    run = GraphCache(replayed)
     given = [torch.tensor([float(i)]) for i in range(4)]
     assert [run(add, (), x, 10 * i)[0].item() for i, x in enumerate(given)] == [0.0, 11.0, 22.0, 33.0]
     assert torch.cat(given).tolist() == [0.0, 1.0, 2.0, 3.0]  # not written to
@@ -110,7 +112,7 @@ def test_the_second_call_is_recorded_and_inputs_are_copied():
 
 def test_the_oldest_recording_is_forgotten(monkeypatch):
     monkeypatch.setattr(cuda_graphs, "KEPT", 2)
-    run = Graphs(replayed)
+    run = GraphCache(replayed)
     for key in "abcab":
         assert run(lambda x: (x + 1,), (key,), torch.ones(1))[0].item() == 2
     assert len(run._known) == 2
@@ -129,7 +131,7 @@ def test_a_full_memory_is_not_hidden():
     def record(fn, inputs):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    run = Graphs(record)
+    run = GraphCache(record)
     run(lambda x: (x,), (), torch.ones(1))
     with pytest.raises(torch.OutOfMemoryError):
         run(lambda x: (x,), (), torch.ones(1))

@@ -8,7 +8,7 @@ from files import DATA
 from safetensors.torch import load_file
 
 from coolsd.models import eagle
-from coolsd.models.cache import Front
+from coolsd.models.cache import CachePosition
 from coolsd.models.checkpoints import fill
 from coolsd.models.eagle import Eagle, EagleConfig, EagleDrafter, levels
 from coolsd.models.llamagen.load import from_lantern, target_config
@@ -115,7 +115,7 @@ def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
     probs = partial(to_probs, top_k=20)
     single = drafter.propose(chain(4), probs, torch.Generator().manual_seed(5))
     plan, uniform = levels(chain(4), torch.device("cpu")), torch.rand(4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    tokens, q = drafter._tree(plan, probs, Front(drafter.cache.committed), drafter.feature, uniform)
+    tokens, q = drafter._tree(plan, probs, CachePosition(drafter.cache.committed), drafter.feature, uniform)
     assert single.tokens.tolist() == tokens.tolist()
     torch.testing.assert_close(single.q, q, **TOLERANCE)
     assert drafter.cache.committed == 120

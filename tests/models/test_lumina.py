@@ -7,10 +7,10 @@ import pytest
 import torch
 from files import DATA, IDS, words
 from safetensors.torch import load_file, save_file
-from tiny import check_lesson
+from tiny import check_teacher_forced
 
 from coolsd import METHODS, generate
-from coolsd.models.cache import Front, ancestors
+from coolsd.models.cache import CachePosition, ancestors
 from coolsd.models.checkpoints import LoadError, fill
 from coolsd.models.eagle import Eagle, EagleConfig
 from coolsd.models.layers import line_table
@@ -98,8 +98,8 @@ def test_drafter_prefix_and_step(tiny):
     whole = eagle(ref["d_hidden_in"], ref["d_ids"], target.rope_rows(torch.arange(12)), mask)
     torch.testing.assert_close(whole[1, 5:], ref["d_out"][1, 5:], **TOLERANCE)
     # The reference does not say which token its step takes; exactly one of all fits.
-    front = Front(drafter.cache.committed, None, target.pad)
-    steps = torch.cat([drafter._level(front, drafter.feature, torch.tensor([i]), None, 0)[0] for i in range(CONFIG.vocab)], 1)
+    position = CachePosition(drafter.cache.committed, None, target.pad)
+    steps = torch.cat([drafter._level(position, drafter.feature, torch.tensor([i]), None, 0)[0] for i in range(CONFIG.vocab)], 1)
     assert int(((steps - ref["d_step"]).abs().amax((0, 2)) < 1e-4).sum()) == 1
 
 
@@ -167,11 +167,11 @@ def test_drafting_over_new_lines_is_the_same_in_a_chain_a_tree_and_after_committ
     assert first.tokens.tolist() == again.tokens.tolist()
     torch.testing.assert_close(first.q, again.q, **TOLERANCE)
     # By hand: the new line after the last code, then three codes, then the new line of their row.
-    feature, front = whole.feature, Front(whole.cache.committed, None, whole.target.pad)
+    feature, position = whole.feature, CachePosition(whole.cache.committed, None, whole.target.pad)
     ids = [IDS.line, *(first.tokens[:3] + IDS.first).tolist(), IDS.line, int(first.tokens[3]) + IDS.first]
     rows = []
     for rank, token in enumerate(ids):
-        feature, _ = whole._level(front, feature, torch.tensor([token]), None, rank)
+        feature, _ = whole._level(position, feature, torch.tensor([token]), None, rank)
         rows.append(to_probs(whole._logits(feature))[0])
     torch.testing.assert_close(first.q, torch.stack([rows[i] for i in (0, 1, 2, 4, 5)]), **TOLERANCE)
     tree = whole.propose((-1, -1, 0, 1, 2, 3), to_probs, torch.Generator().manual_seed(3))
@@ -259,4 +259,4 @@ def test_misfits_are_named(lumina_folders, tmp_path):
 
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_a_lesson_is_what_decoding_sees(lumina, scale):
-    check_lesson(lumina, "rose sea", torch.arange(7, 23), scale)
+    check_teacher_forced(lumina, "rose sea", torch.arange(7, 23), scale)

@@ -8,7 +8,7 @@ from tiny import text
 
 from coolsd.models.checkpoints import ASSETS
 from coolsd.models.llamagen.text_table import TextTable
-from coolsd.models.prompt_domain import NEAR, Near, World, notice, outside
+from coolsd.models.prompt_domain import NEAR, Near, PromptDomain, notice, outside
 from coolsd.training.words import things, write_words
 
 INSIDE = [
@@ -66,7 +66,7 @@ def test_other_prompts_are_outside(meadow):
 
 
 def test_the_threshold_has_room_on_both_sides(meadow):
-    near = Near(meadow.world, meadow.tokenizer, meadow.table)
+    near = Near(meadow.domain, meadow.tokenizer, meadow.table)
     assert min(near(word) for word in ("ocean", "woods", "trees", "snowfall", "rosebud")) > NEAR + 0.03
     assert max(near(word) for word in ("car", "dog", "robot", "king", "horse", "elephant", "city", "chair")) < NEAR - 0.03
 
@@ -76,8 +76,8 @@ def test_the_notice_names_the_pair_and_offers_prompts(meadow):
     assert notice(pair, "misty forest") == ""
     told = notice(pair, "a red car")
     assert told.startswith("meadow paints flowers and landscapes")
-    assert all(example in told for example in meadow.world.examples)
-    assert all(not outside(meadow, example) for example in meadow.world.examples)
+    assert all(example in told for example in meadow.domain.examples)
+    assert all(not outside(meadow, example) for example in meadow.domain.examples)
 
 
 def test_a_pair_without_a_world_says_nothing():
@@ -95,13 +95,15 @@ def test_a_pair_of_ones_own_has_a_world_of_its_own(tmp_path):
         writer.writerow(["3.png", "", "a steam engine under a bridge"])
     assert things(captions) == {"feathers", "flower", "sea", "night", "steam", "engine", "bridge"}
     write_words(captions, tmp_path, "engines", ["a steam engine"], ["rails"], ["feathers"])
-    world = World.load(tmp_path)
-    assert world == World("engines", frozenset({"flower", "sea", "night", "steam", "engine", "bridge", "rails"}), ("a steam engine",))
+    domain = PromptDomain.load(tmp_path)
+    assert domain == PromptDomain(
+        "engines", frozenset({"flower", "sea", "night", "steam", "engine", "bridge", "rails"}), ("a steam engine",)
+    )
     own = text()
-    own.world = world
+    own.domain = domain
     assert not outside(own, "two engines")
-    assert World.load(tmp_path / "nowhere") is None
+    assert PromptDomain.load(tmp_path / "nowhere") is None
     captions.write_text("file,label\n1.png,sea\n")
     with pytest.raises(ValueError, match="lacks the column"):
         things(captions)
-    assert outside(own, "x") == (Near(world, own.tokenizer, own.table)("x") < NEAR)
+    assert outside(own, "x") == (Near(domain, own.tokenizer, own.table)("x") < NEAR)

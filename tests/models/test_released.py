@@ -247,7 +247,7 @@ def test_missing_weights_name_files_sizes_and_the_command(offline):
 
 def test_the_size_is_told_before_the_download(offline, tmp_path, caplog):
     caplog.set_level("INFO", "coolsd")
-    part = hub.Part("vq", "someone/something", ("a*.pt",), 0.29)
+    part = hub.HubFiles("vq", "someone/something", ("a*.pt",), 0.29)
     offline.folder, offline.sizes = tmp_path, {"a1.pt": 290_000_000, "b.pt": 5_000_000_000}
     with pytest.raises(LoadError, match=r"someone/something does not hold a\*\.pt"):
         hub.fetch(part)
@@ -315,7 +315,7 @@ def test_the_plan_is_told_before_anything_is_loaded(monkeypatch, caplog, paths):
 
 
 def test_a_download_that_was_broken_off_is_not_complete(tmp_path):
-    part = hub.Part("target", "someone/something", ("config.json", "model*.safetensors*"), 1.0)
+    part = hub.HubFiles("target", "someone/something", ("config.json", "model*.safetensors*"), 1.0)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})

@@ -6,7 +6,7 @@ from far import THERE, Far, Waits, move
 from tiny import tiny_pair
 
 from coolsd import METHODS, stream
-from coolsd.models.cuda_graphs import Rooms
+from coolsd.models.cuda_graphs import Workspaces
 
 OWN = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 1, 0], [0, 1, 1]]
 TREES = ("chain", OWN, "dynamic")
@@ -23,7 +23,7 @@ def far_pair():
         for module in (pair.target_model, pair.drafter_model, pair.tokenizer.vqvae):
             move(module)
         pair._target_rope, pair._drafter_rope = Far(pair._target_rope), Far(pair._drafter_rope)
-        pair.rooms = Rooms(pair._caches, None)
+        pair.workspaces = Workspaces(pair.caches, None)
     return pair
 
 

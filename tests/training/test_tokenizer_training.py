@@ -14,11 +14,11 @@ from torch import nn
 from transformers import JanusVQVAE
 
 from coolsd.__main__ import main
-from coolsd.data.pictures import read_rows
+from coolsd.data.pictures import read_records
 from coolsd.data.store import load_checkpoint
 from coolsd.models.vq import load_vq
-from coolsd.training import crops, tokenizer
-from coolsd.training.group_norm import QuickNorm, quicken
+from coolsd.training import crops, loop, tokenizer
+from coolsd.training.group_norm import FastNorm, use_fast_norm
 
 SMALL = ["--grid", "4", "--codes", "16", "--multipliers", "1", "1", "1", "--batch", "4", "--workers", "0", "--warmup", "2"]
 
@@ -40,11 +40,11 @@ def folder(tmp_path_factory) -> Path:
 
 def train(folder: Path, out: Path, *options: str, steps: int) -> int:
     files = ["--images", str(folder), "--csv", str(folder / "index.csv"), "--checkpoint", str(out / "vq.pt"), "--out", str(out / "vq")]
-    return main(["train", "tokenizer", *files, *SMALL, *options, "--steps", str(steps), "--every", "20"])
+    return main(["train", "tokenizer", *files, *SMALL, "--every", "20", *options, "--steps", str(steps)])
 
 
 def error(folder: Path, vq: Path) -> float:
-    rows = read_rows(folder / "index.csv")
+    rows = read_records(folder / "index.csv")
     pixels = tokenizer.validation_pictures(folder, rows, 16)
     ours = load_vq(vq, 4)
     return F.mse_loss(ours.decode(ours.encode(pixels)), pixels).item()
@@ -71,18 +71,59 @@ def test_from_nothing_then_the_decoder_alone(folder, tmp_path, capsys):
     assert changed == {"decoder", "post_quant_conv"}
 
 
+def test_adversarial_training_leaves_the_codes_and_resumes_as_if_never_stopped(folder, tmp_path, monkeypatch):
+    vqvae().save_pretrained(tmp_path / "vq")
+    options = [
+        "--decoder-only",
+        "--start",
+        str(tmp_path / "vq"),
+        "--adversarial",
+        "0.5",
+        "--ramp",
+        "2",
+        "--perceptual",
+        "0",
+        "--every",
+        "3",
+    ]
+
+    def run(name: str, code: int = 0) -> dict[str, torch.Tensor]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        assert train(folder, tmp_path / name, *options, steps=6) == code
+        return load_checkpoint(tmp_path / name / "vq.pt")
+
+    whole, save = run("whole"), loop.save_checkpoint
+
+    def killed(path: Path, **state: object) -> None:
+        save(path, **state)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", killed)
+        assert run("cut", code=130)["step"] == 3
+    resumed = run("cut")
+    assert resumed["step"] == 6
+    for name, tensor in whole["tokenizer"].items():
+        assert torch.equal(tensor, resumed["tokenizer"][name]), name
+    start = vqvae().state_dict()
+    changed = {name for name in start if not torch.equal(start[name], whole["tokenizer"][f"vqvae.{name}"])}
+    assert {name.split(".")[0] for name in changed} == {"decoder", "post_quant_conv"}
+    assert any(name.startswith("discriminator.") for name in whole["tokenizer"])
+    assert len(whole["optimizers"]) == 2
+
+
 def test_stored_tokens_give_the_codes_of_their_crops(folder, tmp_path):
     vqvae().save_pretrained(tmp_path / "vq")
     files = ["--images", str(folder), "--csv", str(folder / "index.csv"), "--grid", "4", "--out", str(tmp_path / "tokens")]
     assert main(["train", "encode", *files, "--tokenizer", str(tmp_path / "vq"), "--variants", "3"]) == 0
-    stream = crops.Crops(folder, read_rows(folder / "index.csv"), "train", 16, 0, tmp_path / "tokens")
+    stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0, tmp_path / "tokens")
     assert len(stream) == 12
     pixels, codes = next(crops.batches(stream, 12, 0, Counter()))
     assert torch.equal(load_vq(tmp_path / "vq", 4).encode(pixels), codes)
 
 
 def test_the_stream_goes_on_where_it_was(folder):
-    stream = crops.Crops(folder, read_rows(folder / "index.csv"), "train", 16, 0)
+    stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0)
     whole, skipped = crops.batches(stream, 4, 0, Counter()), Counter()
     first = [next(whole)[0] for _ in range(4)]
     later = next(crops.batches(stream, 4, 3, Counter()))[0]
@@ -124,7 +165,7 @@ def test_the_quick_norm_is_group_norm():
         return [p.grad.clone() for p in network.parameters()]
 
     plain = gradients()
-    quicken(network)
-    assert isinstance(network[1], QuickNorm)
+    use_fast_norm(network)
+    assert isinstance(network[1], FastNorm)
     for ours, theirs in zip(gradients(), plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

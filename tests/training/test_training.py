@@ -25,10 +25,10 @@ from coolsd.models.pair import LoadedPair
 from coolsd.training import target_samples
 from coolsd.training.drafter import DrafterRecipe, Examples, drafter_loss, train_drafter
 from coolsd.training.export import export_drafter
-from coolsd.training.loop import ALONE, Place, Trapezoid, restore
+from coolsd.training.loop import ALONE, Process, Training, Trapezoid
 from coolsd.training.muon import orthogonal
-from coolsd.training.target import Trainee, continued, deepen
-from coolsd.training.target_samples import Sampling, accept_lengths, own_samples, sample
+from coolsd.training.target import TargetRecipe, Trainee, continued, deepen
+from coolsd.training.target_samples import Sampling, accept_lengths, sample, self_generated
 
 
 def flat(colour: tuple[int, int, int], size: int = 40) -> Image.Image:
@@ -110,26 +110,26 @@ def test_many_prompts_at_once_are_sampled_as_one(tmp_path):
 def test_own_samples_go_on_where_they_were(tmp_path, monkeypatch):
     pair, prompts, path = tiny_pair(), ["a red rose", "the sea"], tmp_path / "own.pt"
     monkeypatch.setattr(target_samples, "BATCH", 2)
-    whole = own_samples(pair, prompts, 5, Sampling(4.0), 0, tmp_path / "whole.pt")
-    own_samples(pair, prompts, 2, Sampling(4.0), 0, path)
-    resumed = own_samples(pair, prompts, 5, Sampling(4.0), 0, path)
+    whole = self_generated(pair, prompts, 5, Sampling(4.0), 0, tmp_path / "whole.pt")
+    self_generated(pair, prompts, 2, Sampling(4.0), 0, path)
+    resumed = self_generated(pair, prompts, 5, Sampling(4.0), 0, path)
     assert [prompt for prompt, _ in resumed] == ["a red rose", "the sea", "a red rose", "the sea", "a red rose"]
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(whole, resumed, strict=True))
-    other = own_samples(pair, prompts, 2, Sampling(1.0), 0, path)
+    other = self_generated(pair, prompts, 2, Sampling(1.0), 0, path)
     assert len(load_checkpoint(path)["tokens"]) == len(other) == 2
 
 
 def learn(pair: LoadedPair, tmp_path: Path) -> Eagle:
     """A drafter trained on the target's own pictures and written; its loss on one of them must have fallen."""
-    own = own_samples(pair, ["rose", "sea"], 4, Sampling(2.0), 0, tmp_path / "own.pt")
+    own = self_generated(pair, ["rose", "sea"], 4, Sampling(2.0), 0, tmp_path / "own.pt")
     torch.manual_seed(0)
     drafter = pair.empty_drafter()
     recipe = DrafterRecipe(steps=12, batch=2, warmup=1, every=12, scale=2.0, noise=0.0)
     with torch.no_grad():
-        lesson = pair.lesson(*own[0], 2.0)
-    before = drafter_loss(drafter, lesson, recipe, own=False).item()
+        teacher_forced = pair.teacher_forced(*own[0], 2.0)
+    before = drafter_loss(drafter, teacher_forced, recipe, own=False).item()
     train_drafter(drafter, pair, Examples(None, own, 0.5, 0), recipe, tmp_path / "d.pt", ALONE)
-    assert drafter_loss(drafter, lesson, recipe, own=False).item() < before
+    assert drafter_loss(drafter, teacher_forced, recipe, own=False).item() < before
     export_drafter(drafter.state_dict(), drafter.config, tmp_path / "drafter", torch.float32)
     return drafter
 
@@ -183,26 +183,26 @@ def test_what_cannot_be_used_is_said_in_words(folder, tmp_path, capsys):
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "c.pt", small=torch.nn.Linear(2, 2).state_dict(), optimizers=[], step=1)
     with pytest.raises(ValueError, match="other sizes"):
-        restore(tmp_path / "c.pt", "small", torch.nn.Linear(3, 3), [])
+        Training("small", torch.nn.Linear(3, 3), [], TargetRecipe(), tmp_path / "c.pt").restore()
 
 
 def test_pictures_are_split_where_the_csv_does_not_say(tmp_path):
     (tmp_path / "a.csv").write_text("file,label\n" + "".join(f"{i}.png,rose\n" for i in range(40)), encoding="utf-8-sig")
-    assert [i for i, row in enumerate(pictures.read_rows(tmp_path / "a.csv")) if row.split == "valid"] == [0, 20]
+    assert [i for i, row in enumerate(pictures.read_records(tmp_path / "a.csv")) if row.split == "valid"] == [0, 20]
 
 
 def test_labels_of_other_things_get_plain_wordings():
-    assert words.captions(flat((220, 20, 30)), pictures.Row("x", "owl", "train")) == ["owl", "an owl", "a photo of an owl"]
-    assert "a red rose" in words.captions(flat((220, 20, 30)), pictures.Row("x", "rose", "train", source="flowers102"))
+    assert words.captions(flat((220, 20, 30)), pictures.Record("x", "owl", "train")) == ["owl", "an owl", "a photo of an owl"]
+    assert "a red rose" in words.captions(flat((220, 20, 30)), pictures.Record("x", "rose", "train", source="flowers102"))
 
 
 def test_missing_columns_and_empty_files_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("name,label\nx,y\n")
     with pytest.raises(ValueError, match="lacks the column"):
-        pictures.read_rows(tmp_path / "a.csv")
+        pictures.read_records(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_text("file,label\n")
     with pytest.raises(ValueError, match="no rows"):
-        pictures.read_rows(tmp_path / "b.csv")
+        pictures.read_records(tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,9 @@ def test_petal_colours_are_measured(colour, word):
 
 def test_captions_say_what_is_seen():
     night = flat((10, 10, 25))
-    assert "the sea at night" in words.captions(night, pictures.Row("x", "sea", "train"))
-    assert "a red rose on a dark background" not in words.captions(flat((220, 20, 30)), pictures.Row("x", "rose", "train", "flowers102"))
-    assert words.captions(night, pictures.Row("x", "sea", "train", caption="my own words")) == ["my own words"]
+    assert "the sea at night" in words.captions(night, pictures.Record("x", "sea", "train"))
+    assert "a red rose on a dark background" not in words.captions(flat((220, 20, 30)), pictures.Record("x", "rose", "train", "flowers102"))
+    assert words.captions(night, pictures.Record("x", "sea", "train", caption="my own words")) == ["my own words"]
     assert words.background(night) == "dark"
 
 
@@ -265,7 +265,7 @@ def test_gradients_are_shared_between_processes():
     network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     network(torch.ones(1, 3)).sum().backward()
     before = [p.grad.clone() for p in network.parameters()]
-    Place(torch.device("cpu"), 0, 2, Doubled()).share(network)
+    Process(torch.device("cpu"), 0, 2, Doubled()).share(network)
     for p, grad in zip(network.parameters(), before, strict=True):
         assert torch.equal(p.grad, 2 * grad)
 

@@ -16,7 +16,7 @@ from tiny import write_tiny
 from coolsd.models import catalog
 from coolsd.models.catalog import read_files
 from coolsd.ui import controls, text
-from coolsd.ui.backend import EMBEDDED, Loader, default_engine
+from coolsd.ui.backend import EMBEDDED, Loader, default_backend
 from coolsd.ui.compare import compare
 from coolsd.ui.page import Page
 
@@ -40,11 +40,11 @@ def entries(paths) -> list[str]:
 
 def shown(files, folder):
     """The page with these files, its target picker filled."""
-    made = default_engine(files)
+    made = default_backend(files)
     page = Page(made, Loader(made.load), "")
     with gr.Blocks():
         page.draw(folder)
-    return page, {name: title for title, name in page.offer()["choices"]}
+    return page, {name: title for title, name in page.list_targets()["choices"]}
 
 
 def test_files_are_read_by_target_and_part():
@@ -87,7 +87,7 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
     monkeypatch.setattr(app, "build", made.append)
     monkeypatch.setenv("COOLSD_FILES", f"lumina-768.target='{tmp_path / 'no such'}'\nlumina-768.vq={tmp_path}")
     app.page([f"lumina-768.drafter={tmp_path / 'missing'}"])
-    lines = made[0].offers()["lumina-768"].missing[1:]
+    lines = made[0].target_statuses()["lumina-768"].missing[1:]
     assert lines == (f"target: {tmp_path / 'no such'} does not exist.", f"drafter: {tmp_path / 'missing'} does not exist.")
     monkeypatch.setenv("COOLSD_FILES", "lumina-768.target='open")
     with pytest.raises(SystemExit, match=r"app\.py: --files or COOLSD_FILES: No closing quotation"):
@@ -98,7 +98,7 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
 def test_the_page_is_built_once(monkeypatch, asked):
     made = []
     page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=SimpleNamespace(start=lambda _: None))
-    monkeypatch.setattr("coolsd.ui.page.build", lambda engine: made.append(engine) or page)
+    monkeypatch.setattr("coolsd.ui.page.build", lambda backend: made.append(backend) or page)
     monkeypatch.setattr(sys, "argv", ["app.py", *asked])
     runpy.run_path(str(Path(__file__).parents[2] / "app.py"), run_name="__main__")
     assert len(made) == 1
@@ -117,29 +117,29 @@ def test_local_files_make_a_target_present(monkeypatch, no_hub, paths, tmp_path)
 
 
 def test_the_gpu_is_asked_for_all_the_same(no_hub, paths):
-    made = default_engine(read_files(entries(paths)))
-    assert made.offers()[NAME].missing == ("LlamaGen-XL, 256 px needs a GPU with 4.6 GB; none was found.",)
-    plain = default_engine(read_files([*entries(paths), f"{NAME}.drafter=none"])).offers()[NAME]
+    made = default_backend(read_files(entries(paths)))
+    assert made.target_statuses()[NAME].missing == ("LlamaGen-XL, 256 px needs a GPU with 4.6 GB; none was found.",)
+    plain = default_backend(read_files([*entries(paths), f"{NAME}.drafter=none"])).target_statuses()[NAME]
     assert plain.missing == ("LlamaGen-XL, 256 px needs a GPU with 4.5 GB; none was found.",)
     assert not plain.drafts
     assert "drafter 0.09" not in plain.plan
-    assert default_engine(read_files([f"lumina-768.drafter={DATA}"])).offers()["lumina-768"].drafts
+    assert default_backend(read_files([f"lumina-768.drafter={DATA}"])).target_statuses()["lumina-768"].drafts
 
 
 def test_the_page_decodes_from_local_files(monkeypatch, no_hub, paths):
     shrink_llamagen(monkeypatch, memory={})
-    made = default_engine(read_files(entries(paths)))
-    asked = controls.read({**controls.DEFAULTS, "target": NAME, "top_k": 50}, METHODS, made.offers())
+    made = default_backend(read_files(entries(paths)))
+    asked = controls.read({**controls.DEFAULTS, "target": NAME, "top_k": 50}, METHODS, made.target_statuses())
     last = list(compare(made, Loader(made.load), asked))[-1]
     assert (last.tone, last.lanes["b.tokens"]) == ("good", "16 / 16"), last.status
     assert [image.size for image in last.images] == [(64, 64)] * 2
 
 
 def test_meadow_is_read_from_another_folder(tmp_path):
-    made = default_engine(read_files([f"meadow.folder={write_tiny(tmp_path / 'mine')}"]))
+    made = default_backend(read_files([f"meadow.folder={write_tiny(tmp_path / 'mine')}"]))
     assert made.load("meadow").name == "mine"
 
 
 def test_a_target_that_simply_runs_says_nothing_of_files():
-    assert text.offered(EMBEDDED["meadow"]) == ""
-    assert "COOLSD_FILES" in text.offered(replace(EMBEDDED["meadow"], name="big", plan="GPU memory in GB: 3 in all."))
+    assert text.describe_target(EMBEDDED["meadow"]) == ""
+    assert "COOLSD_FILES" in text.describe_target(replace(EMBEDDED["meadow"], name="big", plan="GPU memory in GB: 3 in all."))

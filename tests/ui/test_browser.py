@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from pages import engine, served, slow_stream
+from pages import backend, served, slow_stream
 
 import coolsd
 from coolsd import exports
@@ -36,7 +36,7 @@ def held(gate):
 def address(tmp_path_factory, gate):
     """A page whose rounds take long enough to be seen, with a recorded comparison."""
     folder = tmp_path_factory.mktemp("runs")
-    made = engine(slow_stream(0.05, gate))
+    made = backend(slow_stream(0.05, gate))
     runs = [coolsd.generate(made.load("meadow"), "a lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
     with served(made, folder) as demo:

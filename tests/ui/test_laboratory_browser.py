@@ -4,7 +4,7 @@ import pytest
 from pages import served
 
 import coolsd
-from coolsd.ui.backend import Engine
+from coolsd.ui.backend import Backend
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def lab(browser, tmp_path_factory):
     def load(name):
         raise FileNotFoundError(name)
 
-    with served(Engine(load, coolsd.stream, coolsd.METHODS), tmp_path_factory.mktemp("runs")) as demo:
+    with served(Backend(load, coolsd.stream, coolsd.METHODS), tmp_path_factory.mktemp("runs")) as demo:
         page = browser.new_context(viewport={"width": 1280, "height": 720}).new_page()
         faults = []
         page.on("request", lambda r: None if r.url.startswith((demo.local_url, "data:", "blob:")) else faults.append(r.url))

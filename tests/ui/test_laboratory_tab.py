@@ -10,7 +10,7 @@ import coolsd
 from coolsd.laboratory import exact
 from coolsd.laboratory.exact import CHOICES, PRESETS, Knobs, LaboratoryError
 from coolsd.laboratory.mistakes import MISTAKES
-from coolsd.ui.backend import Engine
+from coolsd.ui.backend import Backend
 from coolsd.ui.laboratory import tab
 from coolsd.ui.page import build
 
@@ -169,7 +169,7 @@ def test_the_tab_needs_no_model_and_stays_private(tmp_path):
     def load(name):
         raise AssertionError("the laboratory loaded a model")
 
-    demo = build(Engine(load, coolsd.stream, coolsd.METHODS), tmp_path)
+    demo = build(Backend(load, coolsd.stream, coolsd.METHODS), tmp_path)
     ours = [f for f in demo.fns.values() if f.fn and f.fn.__module__ == tab.__name__]
     assert len(ours) > 15
     assert all(f.api_visibility == "private" and f.concurrency_id != "model" for f in ours)

@@ -152,7 +152,7 @@ def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
 
 
 @pytest.mark.parametrize(
-    ("change", "heard"),
+    ("change", "active"),
     [
         ({}, {"delta", "nu", "mu_auto", "clamp", "draft_length", "tree"}),
         ({"mu_auto": False}, {"delta", "nu", "mu_auto", "mu", "clamp", "draft_length", "tree"}),

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import gradio as gr
 import pytest
-from pages import METHODS, asked, engine, session, slow_stream, views
+from pages import METHODS, asked, backend, session, slow_stream, views
 from PIL import Image
 from tiny import tiny_pair
 
 import coolsd
 from coolsd import exports
-from coolsd.models.catalog import Offer
-from coolsd.models.prompt_domain import World
+from coolsd.models.catalog import TargetStatus
+from coolsd.models.prompt_domain import PromptDomain
 from coolsd.settings import Settings
 from coolsd.trace import Round, Run, statistics
 from coolsd.ui import controls, figures, lanes, templates, text
-from coolsd.ui.backend import EMBEDDED, Full, Loader, Turns
+from coolsd.ui.backend import EMBEDDED, Full, Loader, RunQueue
 from coolsd.ui.compare import compare
-from coolsd.ui.page import SUITED, Page
+from coolsd.ui.page import TARGET_DEFAULTS, Page
 
 # --- words and figures out --------------------------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def hand_made(method="coolsd"):
 
 def test_readout_of_a_hand_made_run():
     lane = hand_made()
-    shown = lanes.words(lane, statistics(lane.rounds))
+    shown = lanes.readout(lane, statistics(lane.rounds))
     assert shown == {
         "seconds": "0.30 s",
         "calls": "3",
@@ -52,12 +52,12 @@ def test_readout_of_a_hand_made_run():
         "bias": "0.05",
         "picture_bias": "a token; 0.40 in the picture",
     }
-    assert lanes.fates(lane) == {"accepted": 4, "relaxed": 1, "recovered": 1, "bonus": 2}
+    assert lanes.token_kinds(lane) == {"accepted": 4, "relaxed": 1, "recovered": 1, "bonus": 2}
 
 
 def test_a_lossless_lane_says_so():
     lane = hand_made("eagle1")
-    shown = lanes.words(lane, statistics(lane.rounds))
+    shown = lanes.readout(lane, statistics(lane.rounds))
     assert (shown["bias"], shown["picture_bias"]) == ("0", "exactly the target's distribution")
 
 
@@ -150,7 +150,7 @@ def test_templates_hold_no_values_and_every_number_is_explained():
 
 
 def test_a_comparison_ends_with_both_pictures_and_all_figures():
-    shown = views(engine(), delta=3.0, seed=5)
+    shown = views(backend(), delta=3.0, seed=5)
     last = shown[-1]
     assert last.ended
     assert last.tone == "good"
@@ -166,7 +166,7 @@ def test_a_comparison_ends_with_both_pictures_and_all_figures():
 
 
 def test_a_slow_run_shows_partial_pictures():
-    shown = views(engine(slow_stream(0.06)), draft_length=1)
+    shown = views(backend(slow_stream(0.06)), draft_length=1)
     partial = [v for v in shown if v.lanes and v.lanes["a.state"] == "running" and v.lanes["a.picture"]]
     assert partial
     assert partial[0].lanes["a.picture"].startswith("data:image/webp;base64,")
@@ -183,7 +183,7 @@ def test_closing_a_comparison_closes_the_stream():
             if settings["max_tokens"] is None:
                 closed.set()
 
-    made = engine(stream)
+    made = backend(stream)
     running = compare(made, Loader(made.load), asked())
     next(v for v in running if v.lanes and v.lanes["a.state"] == "running")
     running.close()
@@ -195,7 +195,7 @@ STOPS = ["loading", "timing", "first lane", "second lane"]
 
 @pytest.mark.parametrize("when", STOPS)
 def test_stop_ends_a_run_with_what_was_decoded(when):
-    made = engine(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
+    made = backend(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
     stop = threading.Event()
     shown = []
     for view in compare(made, Loader(made.load), asked(), stop):
@@ -228,36 +228,38 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
 
 
 def test_turns_are_taken_in_order_and_the_queue_has_an_end():
-    turns = Turns(most=1)
-    with turns.place() as first:
-        second = turns.place()
+    run_queue = RunQueue(most=1)
+    with run_queue.place() as first:
+        second = run_queue.place()
         ahead = second.__enter__()
         assert (first(), ahead()) == (0, 1)
-        with pytest.raises(Full, match="in a minute"), turns.place():
+        with pytest.raises(Full, match="in a minute"), run_queue.place():
             pass
     assert ahead() == 0
     second.__exit__(None, None, None)
-    with turns.place() as third:
+    with run_queue.place() as third:
         assert third() == 0
 
 
 def test_stop_while_waiting_gives_up_the_place():
-    made, stop = engine(), threading.Event()
-    with made.turns.place():
+    made, stop = backend(), threading.Event()
+    with made.run_queue.place():
         waiting = compare(made, Loader(made.load), asked(), stop)
         assert next(waiting).status.startswith("Waiting for your turn")
         stop.set()
         assert list(waiting)[-1].status.startswith("Stopped")
-    with made.turns.place() as ahead:
+    with made.run_queue.place() as ahead:
         assert ahead() == 0
 
 
-LACKING = Offer("big", "Big, 512 px", "Slow.", ("Big needs a GPU with 9.0 GB; none was found.", "Fetch it with `hf download big`."), "9 GB")
-PLAIN = Offer("plain", "Plain, 768 px", plan="GPU memory in GB: 3 in all.", settings={"cfg_scale": 3.0, "top_k": 9}, drafts=False)
+LACKING = TargetStatus(
+    "big", "Big, 512 px", "Slow.", ("Big needs a GPU with 9.0 GB; none was found.", "Fetch it with `hf download big`."), "9 GB"
+)
+PLAIN = TargetStatus("plain", "Plain, 768 px", plan="GPU memory in GB: 3 in all.", settings={"cfg_scale": 3.0, "top_k": 9}, drafts=False)
 
 
 def offering(load=None):
-    return replace(engine(load=load), offers=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
+    return replace(backend(load=load), target_statuses=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
 
 
 def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
@@ -267,34 +269,34 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
     with pytest.raises(gr.Error, match=r"Big, 512 px cannot run here yet.*Choose meadow"):
         page.prepare(session("a"), *values)
-    assert page.offer()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
+    assert page.list_targets()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
     told = page.explain("big")
     assert told["visible"]
     assert all(line in told["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
     assert not page.explain("meadow")["visible"]
     assert not page.explain({})["visible"]
     assert "train drafter" in page.explain("plain")["value"]
-    assert [update["value"] for update in page.suit("plain")] == ["ar", "ar", 9, 3.0]
-    assert [update["value"] for update in page.suit("meadow")] == [controls.DEFAULTS[name] for name in SUITED]
-    told = controls.from_query({"target": "big"}, METHODS, page.engine.offers())[1]
+    assert [update["value"] for update in page.target_defaults("plain")] == ["ar", "ar", 9, 3.0]
+    assert [update["value"] for update in page.target_defaults("meadow")] == [controls.DEFAULTS[name] for name in TARGET_DEFAULTS]
+    told = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
     lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
     assert told == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]
-    assert controls.from_query({"target": "plain"}, METHODS, page.engine.offers())[0] == {"target": "plain"}
+    assert controls.from_query({"target": "plain"}, METHODS, page.backend.target_statuses())[0] == {"target": "plain"}
 
 
 def test_loading_shows_the_memory_plan():
     made = offering(load=lambda name: time.sleep(0.5) or tiny_pair())
-    ask = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, made.offers())
-    assert "3 in all" in next(compare(made, Loader(made.load), ask)).status
+    request = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, made.target_statuses())
+    assert "3 in all" in next(compare(made, Loader(made.load), request)).status
 
 
 def test_a_prompt_from_outside_the_pairs_world_is_drawn_with_a_notice(monkeypatch):
-    monkeypatch.setattr(tiny_pair().text, "world", World("flowers", frozenset({"rose"}), ("a red rose",)))
+    monkeypatch.setattr(tiny_pair().text, "domain", PromptDomain("flowers", frozenset({"rose"}), ("a red rose",)))
     monkeypatch.setattr("coolsd.models.prompt_domain.NEAR", 1.1)
-    last = views(engine(), prompt="a car")[-1]
+    last = views(backend(), prompt="a car")[-1]
     assert "tiny paints flowers" in last.status
     assert last.tone == "good"
-    assert "paints" not in views(engine(), prompt="a rose")[-1].status
+    assert "paints" not in views(backend(), prompt="a rose")[-1].status
 
 
 def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
@@ -304,7 +306,7 @@ def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
                 raise MemoryError("out of memory")
             yield event
 
-    last = views(engine(stream))[-1]
+    last = views(backend(stream))[-1]
     assert last.ended
     assert last.tone == "bad"
     assert "MemoryError: out of memory" in last.status
@@ -321,7 +323,7 @@ def test_a_pair_that_cannot_load_is_reported_and_tried_again():
             raise FileNotFoundError("no weights")
         return tiny_pair()
 
-    made = engine(load=load)
+    made = backend(load=load)
     loader = Loader(load)
     first = list(compare(made, loader, asked()))[-1]
     assert first.ended

@@ -122,8 +122,8 @@ def interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
     order = x.argsort(0)
     x, y = (t.gather(0, order).T.contiguous() for t in (x, y))
     right = torch.searchsorted(x, at[:, None].contiguous()).clamp(1, x.shape[1] - 1) if x.shape[1] > 1 else torch.zeros(len(at), 1).long()
-    left = (right - 1).clamp(min=0)
-    x0, x1, y0, y1 = (t.gather(1, i)[:, 0] for t, i in ((x, left), (x, right), (y, left), (y, right)))
+    before = (right - 1).clamp(min=0)
+    x0, x1, y0, y1 = (t.gather(1, i)[:, 0] for t, i in ((x, before), (x, right), (y, before), (y, right)))
     share = torch.where(x1 > x0, (at - x0) / (x1 - x0), 0.0).clamp(0, 1)
     return y0 + share * (y1 - y0)
 

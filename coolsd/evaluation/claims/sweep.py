@@ -22,7 +22,7 @@ from ...data.store import progress
 from ...methods import neighbours
 from ...protocols import Pair
 from ...rules import Lantern, Rule
-from ...theory import CLAIMED
+from ...theory import PAPER_TV_LIMIT
 from ..photos import chosen
 from ..prompts import FIXED
 from ..samples import Sample, jobs
@@ -92,10 +92,10 @@ def settings(size: Size) -> list[Setting]:
 def drafted_rows(pair: Pair, prompt: str, common: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows p, q (V,) of the first draft position, from rounds spread over one picture."""
     codes = len(pair.codebook)
-    asked = common | {"tree": "chain", "max_tokens": ROW_TOKENS, "inspect": codes}
-    heads = [event.top[0] for event in stream(pair, prompt, "eagle1", **asked) if event.accept_prob]
-    for place in range(ROWS_A_PROMPT):
-        head = heads[(2 * place + 1) * len(heads) // (2 * ROWS_A_PROMPT)]
+    chain_settings = common | {"tree": "chain", "max_tokens": ROW_TOKENS, "inspect": codes}
+    heads = [event.top[0] for event in stream(pair, prompt, "eagle1", **chain_settings) if event.accept_prob]
+    for index in range(ROWS_A_PROMPT):
+        head = heads[(2 * index + 1) * len(heads) // (2 * ROWS_A_PROMPT)]
         rows = torch.zeros(2, codes, dtype=torch.float64)
         for row, name in zip(rows, "pq", strict=True):
             index, mass = zip(*head[name], strict=True)
@@ -129,10 +129,10 @@ def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, A
     began = time.perf_counter()
     for done, prompt in enumerate(missing, 1):
         rows = list(drafted_rows(pair, prompt, common))
-        found = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
-        known[prompt] = OneStep(found, [float(theory.total_variation(p, q)) for p, q in rows])
+        residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
+        known[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
         with path.open("a") as handle:
-            print(json.dumps({"key": key, "prompt": prompt, "found": found, "distances": known[prompt].distances}), file=handle)
+            print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": known[prompt].distances}), file=handle)
         progress(done, len(missing), began, "prompts for the residuals")
     return [known[prompt] for prompt in prompts]
 
@@ -153,7 +153,7 @@ def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = Fal
         JSON values: points, residuals, verdicts, and what they were measured with.
     """
     swept = settings(size)
-    prompts = [asked.prompt for asked in FIXED[: size.prompts]]
+    prompts = [case.prompt for case in FIXED[: size.prompts]]
     lanes = [(s.label, s.method, (*s.fixed, *s.swept)) for s in swept]
     samples, pair = study.collect(jobs(lanes, prompts * size.seeds, common)), study.pair
     by_prompt = resampled(len(prompts))
@@ -163,16 +163,16 @@ def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = Fal
     photos = 0
     if study.photos:
         against = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
-        for label, found in points.items():
-            found["kid"] = kid_replicates(study.features(study.pixels(samples[label])), against, weights)
+        for label, at_point in points.items():
+            at_point["kid"] = kid_replicates(study.features(study.pixels(samples[label])), against, weights)
         measures.append("kid")
         photos = len(against)
     steps = one_step(pair, size, prompts, common, study.own / "residuals.jsonl")
     spent = torch.tensor([step.residuals for step in steps], dtype=torch.float64)  # (prompts, k, 2)
     stepwise = {k: tuple(by_prompt @ spent[:, i, which] / by_prompt.sum(1) for which in (0, 1)) for i, k in enumerate(size.nearest)}
-    pooled = {label: code_features(pair, found) for label, found in samples.items()}
+    pooled = {label: code_features(pair, pictures) for label, pictures in samples.items()}
     verdicts = judge(swept, points, stepwise, pooled, measures, len(prompts))
-    premise = Premise.of([step.distances for step in steps], by_prompt, CLAIMED)
+    premise = Premise.of([step.distances for step in steps], by_prompt, PAPER_TV_LIMIT)
     return {
         "schema": SCHEMA,
         "date": time.strftime("%Y-%m-%d"),
@@ -221,6 +221,6 @@ def judge(
     ]
 
 
-def _point(setting: Setting, found: Point, prompts: int) -> dict[str, Any]:
-    figures = {name: asdict(Effect.of(values, prompts)) for name, values in found.items()}
+def _point(setting: Setting, at_point: Point, prompts: int) -> dict[str, Any]:
+    figures = {name: asdict(Effect.of(values, prompts)) for name, values in at_point.items()}
     return {"family": setting.family, "label": setting.label, "method": setting.method, "swept": dict(setting.swept)} | figures

@@ -77,12 +77,12 @@ class Premise:
     def words(self) -> str:
         """The premise in one line."""
         s, m = self.share, self.mean
-        told = "All of them keep it; prefixes further into a draft were not looked at."
+        conclusion = "All of them keep it; prefixes further into a draft were not looked at."
         if s.value < 1:
-            told = "So the premise fails on this pair, and where (c) disagrees the theorem is not contradicted."
+            conclusion = "So the premise fails on this pair, and where (c) disagrees the theorem is not contradicted."
         return (
             f"The paper's theorem on annealing assumes TV(p, q) ≤ {self.limit:g} at every prefix. Of {self.rows} rows at the first draft "
-            f"position {s.value:.0%} [{s.low:.0%}, {s.high:.0%}] keep it; mean TV {m.value:.3f} [{m.low:.3f}, {m.high:.3f}]. {told}"
+            f"position {s.value:.0%} [{s.low:.0%}, {s.high:.0%}] keep it; mean TV {m.value:.3f} [{m.low:.3f}, {m.high:.3f}]. {conclusion}"
         ).replace("%", " %")
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,15 +98,15 @@ def _outcome(effect: Effect, claimed: int, places: Sequence[tuple[float, Effect]
 
 
 def _verdict(
-    part: str, claim: str, comparison: str, measure: str, paper: bool, found: Gap | None, claimed: int, understated: bool = False
+    part: str, claim: str, comparison: str, measure: str, paper: bool, difference: Gap | None, claimed: int, understated: bool = False
 ) -> Verdict:
     """understated: of b, so that a may be further ahead than it seems."""
-    if found is None:
+    if difference is None:
         return Verdict(part, claim, comparison, measure, paper, "undecided", None)
-    outcome = _outcome(found.mean, claimed, found.places)
+    outcome = _outcome(difference.mean, claimed, difference.places)
     if understated and outcome != "agrees":
         outcome = "undecided"
-    return Verdict(part, claim, comparison, measure, paper, outcome, found.mean, found.places)
+    return Verdict(part, claim, comparison, measure, paper, outcome, difference.mean, difference.places)
 
 
 def lossless_verdicts(
@@ -157,11 +157,11 @@ def curve_verdicts(curves: dict[str, list[Point]], measures: Sequence[str], prom
         claim, bound = f"{FAMILIES[a]} is ahead of {FAMILIES[b]}", b == UNDERSTATED
         note = AT_LEAST if bound else ""
         for name in measures:
-            found, by_bias = gap(curves[a], curves[b], "accept_length", name, prompts), name == "bias"
+            difference, by_bias = gap(curves[a], curves[b], "accept_length", name, prompts), name == "bias"
             measure = MEASURES[name] + (note if by_bias else "")
-            out.append(_verdict(part, claim, f"{a} - {b} at equal accept length", measure, paper, found, -1, bound and by_bias))
-        found = gap(curves[a], curves[b], "bias", "accept_length", prompts)
-        out.append(_verdict(part, claim, f"{a} - {b} at equal bias a token", "accept length" + note, paper, found, 1, bound))
+            out.append(_verdict(part, claim, f"{a} - {b} at equal accept length", measure, paper, difference, -1, bound and by_bias))
+        difference = gap(curves[a], curves[b], "bias", "accept_length", prompts)
+        out.append(_verdict(part, claim, f"{a} - {b} at equal bias a token", "accept length" + note, paper, difference, 1, bound))
     return out
 
 

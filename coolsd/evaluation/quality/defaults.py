@@ -49,40 +49,43 @@ def mean_of(figures: Sequence[Estimate]) -> Estimate:
 
 
 def speed(pair: Any, prompts: Sequence[str], settings: dict[str, Any], lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Speed against plain AR of Eagle-1 and COOL-SD at each draft length, the lanes taking turns in this process."""
-    lanes = [bench.Lane("Plain AR", "ar")]
+    """Speed against plain AR of Eagle-1 and COOL-SD at each draft length, the variants interleaved in this process."""
+    variants = [bench.Variant("Plain AR", "ar")]
     for method, length in itertools.product(("eagle1", "coolsd"), lengths):
-        lanes.append(bench.Lane(f"{method} draft_length={length}", method, (("draft_length", length),)))
-    results: dict[bench.Lane, list] = {}
-    for lane, stats in bench.turns(pair, lanes, prompts, 1, settings):
-        results.setdefault(lane, []).append(stats)
-    return [asdict(row) | {"method": lane.method, **dict(lane.settings)} for lane, row in zip(lanes, bench.summarise(results), strict=True)]
+        variants.append(bench.Variant(f"{method} draft_length={length}", method, (("draft_length", length),)))
+    results: dict[bench.Variant, list] = {}
+    for variant, stats in bench.turns(pair, variants, prompts, 1, settings):
+        results.setdefault(variant, []).append(stats)
+    return [
+        asdict(row) | {"method": variant.method, **dict(variant.settings)}
+        for variant, row in zip(variants, bench.summarise(results), strict=True)
+    ]
 
 
 def evaluate(
     study: Study, pictures: int, a_kind: int, grid: dict[str, tuple] = GRID, lengths: Sequence[int] = DRAFT_LENGTHS
 ) -> dict[str, Any]:
     """Figures of every combination and draft length, and which the rule of `suggest` takes; resumable but for the speeds."""
-    asked = valid_prompts(study.photos, pictures)
+    cases = valid_prompts(study.photos, pictures)
     combinations = settings_of(grid)
-    lanes = [(f"sweep {label(settings)}", "eagle1", settings) for settings in combinations]
-    sampled = study.collect(jobs(lanes, [a.prompt for a in asked], {}))
+    variants = [(f"sweep {label(settings)}", "eagle1", settings) for settings in combinations]
+    sampled = study.collect(jobs(variants, [a.prompt for a in cases], {}))
     valid = chosen(study.photos, "valid")
-    real = study.measure(valid, reconstruct=False).features
+    real = study.measure(valid, reconstruct=False).judged
     probe, _ = photo_probe(study, valid, study.measure(valid), a_kind)
-    usable = [i for i, a in enumerate(asked) if a.kind in probe.names]
+    usable = [i for i, a in enumerate(cases) if a.kind in probe.names]
     rows = []
     for settings, samples in zip(combinations, sampled.values(), strict=True):
         pixels = study.pixels(samples)
-        found, shown = study.features(pixels), study.pictures(pixels[usable])
-        figures = agreement([asked[i] for i in usable], shown, found[usable], probe)
+        features, pictured = study.features(pixels), study.pictures(pixels[usable])
+        figures = agreement([cases[i] for i in usable], pictured, features[usable], probe)
         shares = [
             Estimate(figures[name]["value"], figures[name]["error"]) for name in ("scene_top1", "flower_top5", "colour") if name in figures
         ]
         rows.append(
             {
                 "settings": settings,
-                "kid": asdict(kid(found, real)),
+                "kid": asdict(kid(study.judged(pixels), real)),
                 "obeyed": asdict(mean_of(shares)),
                 "agreement": figures,
                 "accept_length": sum(len(s.tokens) for s in samples) / sum(s.target_calls for s in samples),
@@ -90,7 +93,7 @@ def evaluate(
             }
         )
     suggested = suggest(rows)
-    speeds = speed(study.pair, [a.prompt for a in asked[:SPEED_PROMPTS]], suggested, lengths)
+    speeds = speed(study.pair, [a.prompt for a in cases[:SPEED_PROMPTS]], suggested, lengths)
     fastest = max((row for row in speeds if row["method"] == "coolsd"), key=lambda row: row["speedup"])
     return {
         "weights": study.weights,

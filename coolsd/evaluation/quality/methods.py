@@ -15,7 +15,7 @@ from ..prompts import valid_prompts
 from ..samples import Sample, jobs
 from ..study import Study
 
-LANES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
+VARIANTS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ("AR", "ar", ()),
     ("Eagle-1", "eagle1", ()),
     ("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
@@ -30,13 +30,13 @@ def _log_probs(samples: Sequence[Sample]) -> Tensor:
     return torch.tensor([s.log_prob for s in samples], dtype=torch.float64)
 
 
-def lane_figures(samples: Sequence[Sample], found: Tensor, photos: Tensor) -> dict[str, Any]:
-    """Figures of one lane: KID against photos, log-probability, accept length, bias."""
+def variant_figures(samples: Sequence[Sample], features: Tensor, photos: Tensor) -> dict[str, Any]:
+    """Figures of one variant: KID against photos, log-probability, accept length, bias."""
     tokens = sum(len(s.tokens) for s in samples)
     return {
         "label": samples[0].label,
         "pictures": len(samples),
-        "kid": asdict(kid(found, photos)),
+        "kid": asdict(kid(features, photos)),
         "log_prob": asdict(mean_estimate(_log_probs(samples))),
         "accept_length": asdict(mean_estimate(torch.tensor([s.accept_length for s in samples]))),
         "bias_per_token": sum(s.bias_spent for s in samples) / tokens,
@@ -44,12 +44,12 @@ def lane_figures(samples: Sequence[Sample], found: Tensor, photos: Tensor) -> di
     }
 
 
-def against(samples: Sequence[Sample], found: Tensor, other: Sequence[Sample], other_found: Tensor, photos: Tensor) -> dict[str, Any]:
-    """A lane against another, paired by prompt and seed: differences with their errors, and whether features come from one law."""
+def against(samples: Sequence[Sample], features: Tensor, other: Sequence[Sample], other_features: Tensor, photos: Tensor) -> dict[str, Any]:
+    """A variant against another, paired by prompt and seed: differences with their errors, and whether features come from one law."""
     return {
-        "kid": asdict(kid_difference(found, other_found, photos)),
+        "kid": asdict(kid_difference(features, other_features, photos)),
         "log_prob": asdict(mean_estimate(_log_probs(samples) - _log_probs(other))),
-        "same_law_p": exchange_test(found, other_found),
+        "same_law_p": exchange_test(features, other_features),
     }
 
 
@@ -73,7 +73,7 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
     """Do lossless methods agree with AR, is the cost of relaxing monotone.
 
     Args:
-        rows: of all lanes, AR first. steps: `against` of neighbouring relaxed rows, in order. methods: of each row.
+        rows: of all variants, AR first. steps: `against` of neighbouring relaxed rows, in order. methods: of each row.
     """
     lines = []
     for row, method in zip(rows[1:], methods[1:], strict=True):
@@ -98,22 +98,26 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
 
 
 def evaluate(
-    study: Study, pictures: int, settings: dict[str, Any], lanes: Sequence[tuple] = LANES, say: Callable[[str], None] = print
+    study: Study, pictures: int, settings: dict[str, Any], variants: Sequence[tuple] = VARIANTS, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Figures of every lane and what they say; the first lane is the reference. Resumable through the study."""
-    sampled = study.collect(jobs(lanes, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
-    real = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
-    perfect = study.measure(chosen(study.photos, "train", limit=pictures)).features
-    found = {label: study.features(study.pixels(samples)) for label, samples in sampled.items()}
+    """Figures of every variant and the verdicts; the first variant is the reference. Resumable through the study."""
+    sampled = study.collect(jobs(variants, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
+    photos = study.measure(chosen(study.photos, "valid"), reconstruct=False)
+    copies = study.measure(chosen(study.photos, "train", limit=pictures))
+    real, features, kid_lite0 = photos.judged, {}, {}
+    for label, samples in sampled.items():
+        pixels = study.pixels(samples)
+        features[label] = study.judged(pixels)
+        kid_lite0[label] = asdict(kid(study.features(pixels), photos.features))
     rows, steps, before = [], [], None
     reference = next(iter(sampled))
-    for (label, samples), (_, method, _) in zip(sampled.items(), lanes, strict=True):
-        row = lane_figures(samples, found[label], real)
+    for (label, samples), (_, method, _) in zip(sampled.items(), variants, strict=True):
+        row = variant_figures(samples, features[label], real) | {"kid_lite0": kid_lite0[label]}
         first = label == reference
-        row["against_ar"] = None if first else against(samples, found[label], sampled[reference], found[reference], real)
+        row["against_ar"] = None if first else against(samples, features[label], sampled[reference], features[reference], real)
         if not METHODS[method].lossless:
             if before is not None:
-                steps.append(against(samples, found[label], sampled[before], found[before], real))
+                steps.append(against(samples, features[label], sampled[before], features[before], real))
             before = label
         rows.append(row)
         figures = f"log p {row['log_prob']['value']:.4f}, accept length {row['accept_length']['value']:.2f}"
@@ -124,7 +128,7 @@ def evaluate(
         "settings": settings,
         "pictures": pictures,
         "photos": len(real),
-        "perfect": asdict(kid(perfect, real)),
+        "perfect": asdict(kid(copies.judged, real)),
         "rows": rows,
-        "verdicts": verdicts(rows, steps, [method for _, method, _ in lanes]),
+        "verdicts": verdicts(rows, steps, [method for _, method, _ in variants]),
     }

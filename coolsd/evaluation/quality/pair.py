@@ -1,7 +1,7 @@
 """How good the embedded pair is, on the valid split: tokenizer, target, and whether pictures show what was asked for."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,15 +13,16 @@ from PIL import Image
 from torch import Tensor
 
 from ...data.captions import PLACES, petal_colour, scene_traits
-from ...data.metrics import Estimate, mean_estimate, perplexity
-from ...data.pictures import Row, square
+from ...data.metrics import Estimate, kid, mean_estimate, perplexity
+from ...data.pictures import Record, square
 from ...data.pictures import opener as picture_opener
 from ...data.store import progress
 from ...models.pair import LoadedPair
 from ...models.vq import ImageTokenizer, to_uint8
-from ..photos import Measured, chosen
-from ..prompts import FIXED, Asked
+from ..photos import PhotoFigures, chosen, measure
+from ..prompts import FIXED, PromptCase
 from ..samples import Job, log_prob
+from ..specks import isolation, speck_limit, speck_share
 from ..study import Study
 from .probe import Probe, fit_probe
 from .sheets import sheet
@@ -46,17 +47,36 @@ QUICK = Size(photos=48, scored=8, a_kind=4, seeds=1)
 # ---- tokenizer and target
 
 
-def tokenizer_figures(measured: Measured, vocabulary: int) -> dict[str, Any]:
-    """PSNR, its mean over photos, and how many codes are in effective use."""
+def reconstruction_figures(measured: PhotoFigures, real: PhotoFigures) -> dict[str, Any]:
+    """PSNR over all photos, and KID of the reconstructions of every other photo against the photos between them.
+
+    Args:
+        measured: figures of reconstructions. real: of the same photos themselves.
+    """
     return {
         "photos": len(measured.numbers),
         "psnr_db": asdict(mean_estimate(measured.psnr)),
+        "kid_lite2": asdict(kid(measured.judged[::2], real.judged[1::2])),
+        "kid_lite0": asdict(kid(measured.features[::2], real.features[1::2])),
+    }
+
+
+def tokenizer_figures(measured: PhotoFigures, real: PhotoFigures, vocabulary: int) -> dict[str, Any]:
+    """`reconstruction_figures`, and how many codes are in effective use."""
+    return reconstruction_figures(measured, real) | {
         "code_perplexity": perplexity(measured.codes, vocabulary),
         "codes": vocabulary,
     }
 
 
-def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured, tokenizer: ImageTokenizer) -> Image.Image:
+def speck_figures(photos: Tensor, reconstructions: Tensor, painted: Tensor) -> dict[str, Any]:
+    """The limit beyond which a patch is a speck, and the share of specks in each kind of picture, from their isolations (N, …)."""
+    limit = speck_limit(photos)
+    kinds = {"photos": photos, "reconstructions": reconstructions, "painted": painted}
+    return {"limit": limit} | {name: asdict(mean_estimate(speck_share(features, limit))) for name, features in kinds.items()}
+
+
+def reconstruction_sheet(images: Path, photos: Sequence[Record], measured: PhotoFigures, tokenizer: ImageTokenizer) -> Image.Image:
     """Rows of originals, each over its reconstruction; half flowers, half scenes where there are both."""
     numbers = measured.numbers.tolist()
     flowers = [i for i, n in enumerate(numbers) if photos[n].label not in PLACES]
@@ -69,7 +89,7 @@ def reconstruction_sheet(images: Path, photos: Sequence[Row], measured: Measured
     return sheet([*originals[:half], *copies[:half], *originals[half:], *copies[half:]], half)
 
 
-def target_losses(pair: LoadedPair, photos: Sequence[Row], measured: Measured, count: int, file: Path) -> Tensor:
+def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFigures, count: int, file: Path) -> Tensor:
     """Nats a token of valid photos under the target with their caption and with none, (count, 2); each photo is written to `file` at once.
 
     Without guidance: scale 1 looks at the conditional row alone, scale 0 at the unconditional one alone.
@@ -98,49 +118,49 @@ def target_figures(losses: Tensor) -> dict[str, Any]:
 # ---- pictures
 
 
-def _over_prompts(asked: Sequence[Asked], hits: Tensor) -> Estimate:
+def _over_prompts(cases: Sequence[PromptCase], hits: Tensor) -> Estimate:
     """Share of hits with its error over prompts: pictures of one prompt succeed or fail together. One prompt: the most it can be."""
-    prompts = [a.prompt for a in asked]
+    prompts = [a.prompt for a in cases]
     shares = torch.stack([hits[torch.tensor([p == prompt for p in prompts])].double().mean() for prompt in dict.fromkeys(prompts)])
     return mean_estimate(shares) if len(shares) > 1 else Estimate(shares.item(), 0.5 / len(hits) ** 0.5)
 
 
-def agreement(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Tensor, probe: Probe) -> dict[str, Any]:
+def agreement(cases: Sequence[PromptCase], pictures: Sequence[Image.Image], features: Tensor, probe: Probe) -> dict[str, Any]:
     """Do pictures show what was asked for?
 
     Args:
-        asked: of each picture; kinds the probe knows. found: features (N, D).
+        cases: of each picture; kinds the probe knows. features: (N, D).
     """
-    rank = probe.rank(found, [a.kind for a in asked])
+    rank = probe.rank(features, [a.kind for a in cases])
     groups: dict[str, tuple[list[int], list[bool]]] = {
-        "scene_top1": ((s := [i for i, a in enumerate(asked) if a.kind in PLACES]), [rank[i].item() == 0 for i in s]),
-        "flower_top5": ((f := [i for i, a in enumerate(asked) if a.kind not in PLACES]), [rank[i].item() < 5 for i in f]),
+        "scene_top1": ((s := [i for i, a in enumerate(cases) if a.kind in PLACES]), [rank[i].item() == 0 for i in s]),
+        "flower_top5": ((f := [i for i, a in enumerate(cases) if a.kind not in PLACES]), [rank[i].item() < 5 for i in f]),
         "flower_top1": (f, [rank[i].item() == 0 for i in f]),
-        "colour": ((c := [i for i, a in enumerate(asked) if a.colour]), [petal_colour(pictures[i]) == asked[i].colour for i in c]),
+        "colour": ((c := [i for i, a in enumerate(cases) if a.colour]), [petal_colour(pictures[i]) == cases[i].colour for i in c]),
         "trait": (
-            (t := [i for i, a in enumerate(asked) if a.trait]),
-            [asked[i].trait in scene_traits(pictures[i], asked[i].kind) for i in t],
+            (t := [i for i, a in enumerate(cases) if a.trait]),
+            [cases[i].trait in scene_traits(pictures[i], cases[i].kind) for i in t],
         ),
     }
     return {
-        name: {"pictures": len(which)} | asdict(_over_prompts([asked[i] for i in which], torch.tensor(hits)))
+        name: {"pictures": len(which)} | asdict(_over_prompts([cases[i] for i in which], torch.tensor(hits)))
         for name, (which, hits) in groups.items()
         if which
     }
 
 
-def agreement_by_prompt(asked: Sequence[Asked], pictures: Sequence[Image.Image], found: Tensor, probe: Probe) -> dict[str, Any]:
+def agreement_by_prompt(cases: Sequence[PromptCase], pictures: Sequence[Image.Image], features: Tensor, probe: Probe) -> dict[str, Any]:
     """`agreement` in all and for each prompt."""
     by_prompt = {}
-    for prompt in dict.fromkeys(a.prompt for a in asked):
-        rows = [i for i, a in enumerate(asked) if a.prompt == prompt]
-        figures = agreement([asked[i] for i in rows], [pictures[i] for i in rows], found[rows], probe)
+    for prompt in dict.fromkeys(a.prompt for a in cases):
+        rows = [i for i, a in enumerate(cases) if a.prompt == prompt]
+        figures = agreement([cases[i] for i in rows], [pictures[i] for i in rows], features[rows], probe)
         by_prompt[prompt] = {name: figure["value"] for name, figure in figures.items()}
-    return agreement(asked, pictures, found, probe) | {"by_prompt": by_prompt}
+    return agreement(cases, pictures, features, probe) | {"by_prompt": by_prompt}
 
 
-def photo_probe(study: Study, valid: Sequence[Row], measured: Measured, a_kind: int) -> tuple[Probe, dict[str, Any]]:
-    """A probe fitted on reconstructions of training photos, so that it names what is painted and is not led astray by the tokenizer's blur.
+def photo_probe(study: Study, valid: Sequence[Record], measured: PhotoFigures, a_kind: int) -> tuple[Probe, dict[str, Any]]:
+    """A probe fitted on reconstructions of training photos, so that the tokenizer's blur does not bias it.
 
     Fitted on the photos themselves its first five names held 97 % of valid flowers, but 76 % of their reconstructions.
     Returns also how well it names reconstructions of valid photos: what a perfect target would reach.
@@ -158,16 +178,25 @@ def photo_probe(study: Study, valid: Sequence[Row], measured: Measured, a_kind: 
     return probe, figures
 
 
+def compare_decoders(study: Study, tokenizers: Mapping[str, ImageTokenizer], photos: int | None = None) -> dict[str, Any]:
+    """Reconstruction figures of several tokenizers by name, on the same valid photos."""
+    valid, rows = chosen(study.photos, "valid", limit=photos), {}
+    for name, tokenizer in tokenizers.items():
+        measured, real = (measure(study.images, valid, tokenizer, study.networks, study.folder, which) for which in (True, False))
+        rows[name] = reconstruction_figures(measured, real)
+    return rows
+
+
 def evaluate(
-    study: Study, size: Size, settings: dict[str, Any], asked: Sequence[Asked] = FIXED
+    study: Study, size: Size, settings: dict[str, Any], cases: Sequence[PromptCase] = FIXED
 ) -> tuple[dict[str, Any], dict[str, Image.Image]]:
     """All figures and the two sheets by name; everything slow is kept in the study's folder and continued from there."""
     pair = study.pair
     valid = chosen(study.photos, "valid", limit=size.photos)
-    measured = study.measure(valid)
+    measured, real = study.measure(valid), study.measure(valid, reconstruct=False)
     losses = target_losses(pair, valid, measured, size.scored, study.own / "losses.jsonl")
     probe, probe_figures = photo_probe(study, valid, measured, size.a_kind)
-    usable = [a for a in asked if a.kind in probe.names]
+    usable = [a for a in cases if a.kind in probe.names]
     wanted = [Job("fixed prompts", "ar", tuple(settings.items()), a.prompt, seed) for seed in range(size.seeds) for a in usable]
     pixels = study.pixels(study.collect(wanted)["fixed prompts"])
     pictures = study.pictures(pixels)
@@ -175,10 +204,11 @@ def evaluate(
         "weights": study.weights,
         "environment": dict(pair.environment),
         "settings": settings | {"method": "ar", "seeds": size.seeds},
-        "tokenizer": tokenizer_figures(measured, len(pair.codebook)),
+        "tokenizer": tokenizer_figures(measured, real, len(pair.codebook)),
         "target": target_figures(losses),
         "probe": probe_figures,
         "agreement": agreement_by_prompt(usable * size.seeds, pictures, study.features(pixels), probe),
+        "specks": speck_figures(real.isolation, measured.isolation, isolation(pixels, pair.tokenizer.patch)),
     }
     sheets = {
         "reconstructions": reconstruction_sheet(study.images, valid, measured, pair.tokenizer),

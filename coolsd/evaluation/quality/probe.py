@@ -28,8 +28,8 @@ class Probe:
     def rank(self, features: Tensor, names: Sequence[str]) -> Tensor:
         """How many names the probe finds likelier than the asked one, (N,); 0: named right."""
         scores = self(features)
-        asked = torch.tensor([self.names.index(name) for name in names])[:, None]
-        return (scores > scores.gather(1, asked)).sum(1)
+        truth = torch.tensor([self.names.index(name) for name in names])[:, None]
+        return (scores > scores.gather(1, truth)).sum(1)
 
 
 def fit_probe(features: Tensor, labels: Sequence[str], penalty: float = PENALTY) -> Probe:

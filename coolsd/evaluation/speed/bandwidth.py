@@ -37,7 +37,7 @@ COPY = {"cuda": 2**31, "cpu": 2**28}  # bytes of the copy; more than any cache h
 
 
 @dataclass(frozen=True)
-class Part:
+class PassTime:
     """A pass with its measured and its least time."""
 
     name: str
@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Floor:
+class BandwidthReport:
     """What was measured on what."""
 
     target: str
@@ -56,7 +56,7 @@ class Floor:
     dtype: str
     bandwidth: float  # GB/s, bytes read and written by a copy
     cached: int  # entries of a row of the target's cache
-    parts: list[Part]
+    parts: list[PassTime]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -157,7 +157,7 @@ def to_the_middle(target: Target, drafter: Drafter, count: int, device: torch.de
 @torch.inference_mode()
 def measure(
     name: str, device: str | None = None, dtype: str | None = None, layers: int | None = None, draft: int = 5, repeats: int = 30
-) -> Floor:
+) -> BandwidthReport:
     """Build a released size with random weights and time its passes in the middle of a picture, with guidance.
 
     Args:
@@ -190,19 +190,19 @@ def measure(
         ("draft step", lambda: drafter.propose(chain(draft), rows, generator).tokens.tolist(), drafting, draft),
         (f"verify pass of {draft + 1}", lambda: target.extend(fed, chain(draft + 1)), whole, 1),
     ]
-    parts = [Part(label, 1e3 * seconds(call, where, repeats) / n, size / 1e9, 1e3 * size / speed) for label, call, size, n in calls]
+    parts = [PassTime(label, 1e3 * seconds(call, where, repeats) / n, size / 1e9, 1e3 * size / speed) for label, call, size, n in calls]
     hardware = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
-    return Floor(name, pair.target_model.config.layers, hardware, str(kind), speed / 1e9, target.cache.committed, parts)
+    return BandwidthReport(name, pair.target_model.config.layers, hardware, str(kind), speed / 1e9, target.cache.committed, parts)
 
 
-def table(found: Floor) -> str:
+def table(report: BandwidthReport) -> str:
     """The figures as plain text."""
     lines = [
-        f"{found.target}, random weights, {found.layers} layers, {found.dtype} on {found.device}; a copy moves {found.bandwidth:.0f} GB/s; "
-        f"{found.cached} entries in the cache, two rows",
+        f"{report.target}, random weights, {report.layers} layers, {report.dtype} on {report.device}; "
+        f"a copy moves {report.bandwidth:.0f} GB/s; {report.cached} entries in the cache, two branches",
         f"{'':18}{'ms':>9}{'GB read':>10}{'floor ms':>10}{'× floor':>9}",
     ]
-    for part in found.parts:
+    for part in report.parts:
         times = part.milliseconds / part.floor_ms
         lines.append(f"{part.name:18}{part.milliseconds:>9.3f}{part.gigabytes:>10.3f}{part.floor_ms:>10.3f}{times:>9.2f}")
     return "\n".join(lines)

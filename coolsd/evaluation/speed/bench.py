@@ -1,4 +1,4 @@
-"""How fast each method is here: lanes take turns over prompts and seeds after a warm-up, so that a drifting machine hits all alike.
+"""How fast each method is here: variants are interleaved over prompts and seeds after a warm-up, so that drift affects all alike.
 
 Seconds hold drafting, target passes, verification and bookkeeping; pixel decoding is outside. Ratios are taken within one turn.
 """
@@ -17,7 +17,7 @@ PARTS = ("draft", "target", "verify", "other")
 
 
 @dataclass(frozen=True)
-class Lane:
+class Variant:
     """A method with the settings that set it apart."""
 
     label: str
@@ -25,34 +25,34 @@ class Lane:
     settings: tuple[tuple[str, Any], ...] = ()
 
 
-LANES = (
-    Lane("Plain AR", "ar"),
-    Lane("Eagle-1", "eagle1"),
-    Lane("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
-    Lane("COOL-SD δ=1.1 clamped", "coolsd", (("delta", 1.1), ("clamp", True))),
-    Lane("COOL-SD δ=2", "coolsd", (("delta", 2.0),)),
-    Lane("COOL-SD δ=2 clamped", "coolsd", (("delta", 2.0), ("clamp", True))),
-    Lane("UniformRSD δ=1.1", "uniform", (("delta", 1.1),)),
-    Lane("Block verification", "block"),
-    Lane("COOL-SD block δ=1.1", "coolsd-block", (("delta", 1.1),)),
-    Lane("Eagle-1 tree of 25", "eagle1", (("tree", "mc_sim_7b_63"),)),
-    Lane("Eagle-1 dynamic tree", "eagle1", (("tree", "dynamic"),)),
-    Lane("COOL-SD δ=1.1 tree of 25", "coolsd", (("delta", 1.1), ("tree", "mc_sim_7b_63"))),
-    Lane("Diverse", "diverse"),
-    Lane("LANTERN", "lantern"),
-    Lane("LANTERN++", "lantern++"),
-    Lane("LANTERN++ with G*", "lantern++g"),
+VARIANTS = (
+    Variant("Plain AR", "ar"),
+    Variant("Eagle-1", "eagle1"),
+    Variant("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
+    Variant("COOL-SD δ=1.1 clamped", "coolsd", (("delta", 1.1), ("clamp", True))),
+    Variant("COOL-SD δ=2", "coolsd", (("delta", 2.0),)),
+    Variant("COOL-SD δ=2 clamped", "coolsd", (("delta", 2.0), ("clamp", True))),
+    Variant("UniformRSD δ=1.1", "uniform", (("delta", 1.1),)),
+    Variant("Block verification", "block"),
+    Variant("COOL-SD block δ=1.1", "coolsd-block", (("delta", 1.1),)),
+    Variant("Eagle-1 tree of 25", "eagle1", (("tree", "mc_sim_7b_63"),)),
+    Variant("Eagle-1 dynamic tree", "eagle1", (("tree", "dynamic"),)),
+    Variant("COOL-SD δ=1.1 tree of 25", "coolsd", (("delta", 1.1), ("tree", "mc_sim_7b_63"))),
+    Variant("Diverse", "diverse"),
+    Variant("LANTERN", "lantern"),
+    Variant("LANTERN++", "lantern++"),
+    Variant("LANTERN++ with G*", "lantern++g"),
 )
 
 
 # A chain and a tree of as many tokens: what the tree's mask, paths and siblings cost.
 BUSH = "[[0],[1],[2],[3],[0,0],[0,1],[0,2],[1,0],[1,1],[2,0],[0,0,0],[0,0,1],[0,1,0],[1,0,0],[0,0,0,0],[0,0,0,0,0]]"
-TREE_COST = (Lane("Chain of 16", "eagle1", (("draft_length", 16),)), Lane("Tree of 16 nodes", "eagle1", (("tree", BUSH),)))
+TREE_COST = (Variant("Chain of 16", "eagle1", (("draft_length", 16),)), Variant("Tree of 16 nodes", "eagle1", (("tree", BUSH),)))
 
 
 @dataclass(frozen=True)
-class Row:
-    """One lane's figures: medians over the turns, with the lowest and highest of the seconds."""
+class Timing:
+    """One variant's figures: medians over the turns, with the lowest and highest of the seconds."""
 
     label: str
     seconds: float
@@ -60,7 +60,7 @@ class Row:
     slowest: float
     target_calls: float
     accept_length: float
-    speedup: float | None  # median over turns of the AR lane's seconds ÷ this lane's
+    speedup: float | None  # median over turns of AR's seconds ÷ this variant's
     call_speedup: float | None  # the same in target calls
     bias_per_token: float
     round_ms: dict[str, float]  # draft, target, verify, other: mean milliseconds of a round
@@ -68,15 +68,15 @@ class Row:
     draft_call_ms: float | None
 
 
-def row(lane: Lane, stats: Sequence[Stats], baseline: Sequence[Stats] | None) -> Row:
-    """Summarise the turns of a lane; `baseline` are the AR lane's of the same turns."""
+def row(variant: Variant, stats: Sequence[Stats], baseline: Sequence[Stats] | None) -> Timing:
+    """Summarise the turns of a variant; `baseline`: AR's of the same turns."""
     seconds = [s.seconds for s in stats]
     rounds = sum(s.target_calls for s in stats)
     drafts = sum(s.draft_calls for s in stats)
     totals = {part: sum(getattr(s, f"{part}_seconds") for s in stats) for part in PARTS}
     pairs = list(zip(baseline or (), stats, strict=bool(baseline)))
-    return Row(
-        label=lane.label,
+    return Timing(
+        label=variant.label,
         seconds=median(seconds),
         fastest=min(seconds),
         slowest=max(seconds),
@@ -103,24 +103,26 @@ def tree_cost(chain: Sequence[Stats], tree: Sequence[Stats]) -> dict[str, float]
     return {"round": ratio(PARTS), "without drafting": ratio(PARTS[1:])}
 
 
-def turns(pair: Pair, lanes: Sequence[Lane], prompts: Sequence[str], seeds: int, common: dict[str, Any]) -> Iterator[tuple[Lane, Stats]]:
-    """(lane, statistics) of every run, the lanes taking turns; a short run of each lane goes first, uncounted."""
-    for lane in lanes:
-        generate(pair, prompts[0], lane.method, **common | dict(lane.settings) | {"max_tokens": 32})
+def turns(
+    pair: Pair, variants: Sequence[Variant], prompts: Sequence[str], seeds: int, common: dict[str, Any]
+) -> Iterator[tuple[Variant, Stats]]:
+    """(variant, statistics) of every run, interleaved; a short run of each variant goes first, uncounted."""
+    for variant in variants:
+        generate(pair, prompts[0], variant.method, **common | dict(variant.settings) | {"max_tokens": 32})
     for seed in range(seeds):
         for prompt in prompts:
-            for lane in lanes:
-                yield lane, generate(pair, prompt, lane.method, **common | dict(lane.settings) | {"seed": seed}).stats
+            for variant in variants:
+                yield variant, generate(pair, prompt, variant.method, **common | dict(variant.settings) | {"seed": seed}).stats
 
 
-def summarise(results: dict[Lane, list[Stats]]) -> list[Row]:
-    """A row a lane; × against the plain AR lane where there is one."""
-    baseline = next((stats for lane, stats in results.items() if lane.method == "ar"), None)
-    return [row(lane, stats, baseline) for lane, stats in results.items()]
+def summarise(results: dict[Variant, list[Stats]]) -> list[Timing]:
+    """One timing a variant; × against plain AR where it is among them."""
+    baseline = next((stats for variant, stats in results.items() if variant.method == "ar"), None)
+    return [row(variant, stats, baseline) for variant, stats in results.items()]
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as plain text."""
+def table(rows: Sequence[Timing]) -> str:
+    """The timings as plain text."""
     wide = max(24, *(len(r.label) + 1 for r in rows))
     head = f"{'method':{wide}}{'seconds (min-max)':>22}{'× AR':>7}{'calls':>7}{'× calls':>9}{'τ':>6}{'bias/tok':>10}"
     head += "   ms a round: draft target verify other"
@@ -134,6 +136,6 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report(pair: Pair, rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
-    """JSON values: the rows, the settings they were measured with and the machine's choices."""
+def report(pair: Pair, rows: Sequence[Timing], settings: dict[str, Any]) -> dict[str, Any]:
+    """JSON values: the timings, the settings they were measured with and the machine's choices."""
     return {"target": pair.name, "environment": dict(pair.environment), "settings": settings, "rows": [asdict(r) for r in rows]}

@@ -13,7 +13,7 @@ TUNED = ("eagle1", "coolsd")
 
 
 def bench_command(args: argparse.Namespace) -> None:
-    """Time the methods in turns; a table, and JSON on request."""
+    """Time the methods, interleaved; a table, and JSON on request."""
     from . import bench
 
     common = chosen_settings(args)
@@ -25,16 +25,16 @@ def bench_command(args: argparse.Namespace) -> None:
         tune_command(args, common)
         return
     if args.random_weights:
-        floor_command(args)
+        bandwidth_command(args)
         return
     pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
     methods = args.methods or list(METHODS)
-    lanes = bench.TREE_COST if args.tree_cost else [lane for lane in bench.LANES if lane.method in methods]
-    results: dict[bench.Lane, list] = {}
-    for lane, stats in bench.turns(pair, lanes, bench.PROMPTS, args.seeds, common):
-        results.setdefault(lane, []).append(stats)
-        print(f"{lane.label}: {stats.seconds:.2f} s", file=sys.stderr)
+    variants = bench.TREE_COST if args.tree_cost else [variant for variant in bench.VARIANTS if variant.method in methods]
+    results: dict[bench.Variant, list] = {}
+    for variant, stats in bench.turns(pair, variants, bench.PROMPTS, args.seeds, common):
+        results.setdefault(variant, []).append(stats)
+        print(f"{variant.label}: {stats.seconds:.2f} s", file=sys.stderr)
     rows = bench.summarise(results)
     print(bench.table(rows))
     report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS})
@@ -45,16 +45,16 @@ def bench_command(args: argparse.Namespace) -> None:
         args.json.write_text(json.dumps(report, indent=1))
 
 
-def floor_command(args: argparse.Namespace) -> None:
+def bandwidth_command(args: argparse.Namespace) -> None:
     """Time the passes of a released size against the memory's bandwidth; JSON on request."""
     from . import bandwidth
 
     if args.layers is not None and args.layers < 1:
         raise ValueError(f"{args.layers} layers are no model. Give --layers 1 or more, or leave it out.")
-    found = bandwidth.measure(args.random_weights, args.device, args.dtype, args.layers)
-    print(bandwidth.table(found))
+    report = bandwidth.measure(args.random_weights, args.device, args.dtype, args.layers)
+    print(bandwidth.table(report))
     if args.json:
-        args.json.write_text(json.dumps(found.to_dict(), indent=1))
+        args.json.write_text(json.dumps(report.to_dict(), indent=1))
 
 
 def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
@@ -64,17 +64,17 @@ def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
     methods = args.methods or TUNED
     tune.check(methods, common)
     pair = chosen_pair(args)
-    found = []
+    results = []
     for label, result in tune.tune(pair, methods, bench.PROMPTS[:2], args.seeds, common):
-        if isinstance(result, tune.Tuned):
-            found.append(result)
+        if isinstance(result, tune.TuneResult):
+            results.append(result)
             print(tune.summary(result))
         else:
             print(f"{label}: {result.seconds:.2f} s", file=sys.stderr)
     if args.json:
-        rows = [row for result in found for row in result.rows]
+        rows = [row for result in results for row in result.rows]
         report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
-        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in found}}, indent=1))
+        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in results}}, indent=1))
 
 
 def add_command(commands: Any) -> argparse.ArgumentParser:

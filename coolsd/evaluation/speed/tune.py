@@ -23,7 +23,7 @@ from ...settings import Settings, validate
 from ...trace import Round, Stats
 from ...trees import MAX_NODES, chain, children, depths
 from . import bench
-from .bench import Lane
+from .bench import Variant
 
 CHAINS = range(2, 9)
 PUBLISHED = ("mc_sim_7b_63", "naive_extend_57")
@@ -117,8 +117,8 @@ def own_shapes(rates: Acceptance, costs: Costs) -> list[Paths]:
 
 
 def pass_ms(pair: Pair, prompt: str, cfg_scale: float, sizes: Sequence[int] = SIZES) -> dict[int, float]:
-    """Median milliseconds of a target pass by its number of tokens, behind the prompt; the sizes take turns."""
-    found: dict[int, list[float]] = {size: [] for size in sizes}
+    """Median milliseconds of a target pass by its number of tokens, behind the prompt; the sizes are interleaved."""
+    milliseconds: dict[int, list[float]] = {size: [] for size in sizes}
     with torch.inference_mode():
         target, _ = pair.begin(cfg_scale)
         target.prefill(prompt)
@@ -127,30 +127,30 @@ def pass_ms(pair: Pair, prompt: str, cfg_scale: float, sizes: Sequence[int] = SI
                 began = perf_counter()
                 target.extend(torch.zeros(size, dtype=torch.long), chain(size)).logits.argmax(-1).tolist()
                 if repeat:  # the first is warm-up
-                    found[size].append(1000 * (perf_counter() - began))
-    return {size: median(times) for size, times in found.items()}
+                    milliseconds[size].append(1000 * (perf_counter() - began))
+    return {size: median(times) for size, times in milliseconds.items()}
 
 
-def _lane(label: str, method: str, **settings: Any) -> Lane:
-    return Lane(label, method, tuple(settings.items()))
+def _variant(label: str, method: str, **settings: Any) -> Variant:
+    return Variant(label, method, tuple(settings.items()))
 
 
-def candidates(method: str, own: Sequence[Paths]) -> list[Lane]:
-    """Lanes to be timed for one method."""
+def candidates(method: str, own: Sequence[Paths]) -> list[Variant]:
+    """Variants to be timed for one method."""
     title = METHODS[method].title
-    lanes = [_lane(f"{title} chain {length}", method, tree="chain", draft_length=length) for length in CHAINS]
-    lanes += [_lane(f"{title} {name}", method, tree=name) for name in PUBLISHED]
-    return lanes + [_lane(f"{title} grown, {len(paths)} nodes", method, tree=json.dumps(paths)) for paths in own]
+    variants = [_variant(f"{title} chain {length}", method, tree="chain", draft_length=length) for length in CHAINS]
+    variants += [_variant(f"{title} {name}", method, tree=name) for name in PUBLISHED]
+    return variants + [_variant(f"{title} grown, {len(paths)} nodes", method, tree=json.dumps(paths)) for paths in own]
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuneResult:
     """What was found for one method."""
 
     method: str
     acceptance: Acceptance
     costs: Costs
-    rows: list[bench.Row]
+    rows: list[bench.Timing]
     settings: list[dict[str, Any]]  # of each row
 
     def best(self, chains: bool | None = None) -> int:
@@ -176,23 +176,26 @@ def _probe(pair: Pair, method: str, prompts: Sequence[str], common: dict[str, An
 
 def tune(
     pair: Pair, methods: Sequence[str], prompts: Sequence[str], seeds: int, common: dict[str, Any]
-) -> Iterator[tuple[str, Stats | Tuned]]:
+) -> Iterator[tuple[str, Stats | TuneResult]]:
     """(label, statistics) of every timed run, then (method, Tuned) for each method; plain AR is timed with them."""
     scale = common.get("cfg_scale", Settings.cfg_scale)
     target = pass_ms(pair, prompts[0], scale)
-    found = {}
+    measurements = {}
     for method in methods:
         rates, draft = _probe(pair, method, prompts, common)
-        found[method] = (rates, Costs(target, draft))
-    lanes = {method: candidates(method, own_shapes(*found[method])) for method in methods}
-    every = [bench.Lane("Plain AR", "ar"), *(lane for own in lanes.values() for lane in own)]
-    results: dict[Lane, list[Stats]] = {}
-    for lane, stats in bench.turns(pair, every, prompts, seeds, common):
-        results.setdefault(lane, []).append(stats)
-        yield lane.label, stats
+        measurements[method] = (rates, Costs(target, draft))
+    variants = {method: candidates(method, own_shapes(*measurements[method])) for method in methods}
+    every = [bench.Variant("Plain AR", "ar"), *(variant for own in variants.values() for variant in own)]
+    results: dict[Variant, list[Stats]] = {}
+    for variant, stats in bench.turns(pair, every, prompts, seeds, common):
+        results.setdefault(variant, []).append(stats)
+        yield variant.label, stats
     rows = dict(zip(results, bench.summarise(results), strict=True))
-    for method, own in lanes.items():
-        yield method, Tuned(method, *found[method], [rows[lane] for lane in own], [dict(lane.settings) for lane in own])
+    for method, own in variants.items():
+        yield (
+            method,
+            TuneResult(method, *measurements[method], [rows[variant] for variant in own], [dict(variant.settings) for variant in own]),
+        )
 
 
 def check(methods: Sequence[str], common: dict[str, Any]) -> None:
@@ -208,7 +211,7 @@ def check(methods: Sequence[str], common: dict[str, Any]) -> None:
         validate(METHODS, **common | {"prompt": "x", "method": method})
 
 
-def summary(tuned: Tuned) -> str:
+def summary(tuned: TuneResult) -> str:
     """The table of a method and its fastest chain, tree, and shape of all, in words."""
     lines = [bench.table(tuned.rows)]
     for name, chains in (("chain", True), ("tree", False), ("of all", None)):

@@ -1,7 +1,7 @@
 """LlamaGen's text-to-image transformer (target), in the original parameter names.
 
 Source: Sun et al., "Autoregressive Model Beats Diffusion" (2024). Knows nothing of sampling, drafting or methods.
-Shapes: B rows, T tokens, C condition tokens, D width, V codes.
+Shapes: B guidance branches, T tokens, C condition tokens, D width, V codes.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..cache import KVCache, Slots
+from ..cache import CacheSlots, KVCache
 from ..layers import ROPE_SLACK, Fused, RMSNorm, attend, gated, rope_table, rotate
 
 
@@ -57,7 +57,7 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | CacheSlots, layer: int) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
         qkv = self.wqkv(x).unflatten(-1, (3, self.heads, self.head_dim))
         q, k = rotate(qkv[:, :, :2], rope).transpose(1, 3).unbind(2)
@@ -93,7 +93,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config.dim, config.ffn)
 
     def forward(
-        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | Slots, layer: int, dropout: float
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | CacheSlots, layer: int, dropout: float
     ) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x = x + F.dropout(self.attention(self.attention_norm(x), rope, mask, cache, start, layer), dropout, self.training)
@@ -146,7 +146,7 @@ class LlamaGen(nn.Module):
         mask: Tensor | None,
         cache: KVCache | None = None,
         dropout: float = 0.0,
-        start: int | Slots | None = None,
+        start: int | CacheSlots | None = None,
     ) -> Tensor:
         """Embeddings (B, T, D) at the positions of `rope` (T, …) to features after the final norm, (B, T, D).
 

@@ -1,6 +1,6 @@
 """A picture's session with a LlamaGen target: prefill, one-pass extension by a chain or a tree, commit by keeping a path.
 
-Knows nothing of methods. Rows: conditional first, unconditional second; one row when the guidance scale is 1.
+Knows nothing of methods. Branches: conditional first, unconditional second; one branch when the guidance scale is 1.
 """
 
 from collections.abc import Callable
@@ -11,21 +11,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...protocols import Lesson, Step
+from ...protocols import Step, TeacherForced
 from ...sampling import guided
 from ...trees import chain
-from ..cache import SLACK, Front, KVCache, ancestors, depths, tree_tensors
-from ..cuda_graphs import Rooms
+from ..cache import SLACK, CachePosition, KVCache, ancestors, depths, tree_tensors
+from ..cuda_graphs import Workspaces
 from ..eagle import Eagle, EagleConfig, EagleDrafter, drafter_cache, with_embeddings
 from ..layers import eager_rope, prefix_mask
 from ..pair import LoadedPair
 from .network import Conditioning, LlamaGen
 
 
-def target_cache(model: LlamaGen, rows: int) -> KVCache:
-    """Room for a picture with its condition and the tree of the last round."""
+def target_cache(model: LlamaGen, branches: int) -> KVCache:
+    """A cache for a picture with its condition and the tree of the last round."""
     c = model.config
-    return KVCache(c.layers, rows, c.heads, c.caption_tokens + c.image_tokens + SLACK, c.head_dim, model.output.weight)
+    return KVCache(c.layers, branches, c.heads, c.caption_tokens + c.image_tokens + SLACK, c.head_dim, model.output.weight)
 
 
 class LlamaGenTarget:
@@ -34,7 +34,7 @@ class LlamaGenTarget:
     Args:
         model: shared weights. encode: prompt to Conditioning. scale: guidance.
         pads: what padded condition queries see, see prefix_mask.
-        rooms: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
+        workspaces: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class LlamaGenTarget:
         scale: float,
         rope: Tensor,
         pads: str = "causal",
-        rooms: Rooms | None = None,
+        workspaces: Workspaces | None = None,
     ):
         self.model, self.encode, self.scale, self.rope, self.pads = model, encode, scale, eager_rope(rope), pads
-        self.rows = 1 if scale == 1 else 2
-        self.room = rooms and rooms.take(self.rows, self)
-        self.cache = self.room.target if self.room else target_cache(model, self.rows)
+        self.branches = 1 if scale == 1 else 2
+        self.workspace = workspaces and workspaces.acquire(self.branches, self)
+        self.cache = self.workspace.target if self.workspace else target_cache(model, self.branches)
         self.pad = 0  # condition positions that are not in the cache
 
     def _step(self, x: Tensor, rope: Tensor, mask: Tensor | None, tail: int) -> Step:
@@ -69,30 +69,30 @@ class LlamaGenTarget:
         """Embeddings (B, C, D) of the condition, and which positions are real, (C,) on the CPU."""
         conditioning, condition = self.encode(prompt), self.model.cls_embedding
         weight = self.model.output.weight
-        features = torch.stack([conditioning.features.to(weight), condition.uncond_embedding.to(weight)][: self.rows])
+        features = torch.stack([conditioning.features.to(weight), condition.uncond_embedding.to(weight)][: self.branches])
         return condition.cap_proj(features), conditioning.valid
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over tokens (T,) behind the committed ones; logits (T, V), hidden (B, T, D)."""
         start, count = self.cache.committed, len(parents)
-        if self.room:
+        if self.workspace:
             span = self.cache.span(start + count)
             inputs = (tokens, *tree_tensors(parents, self.rope.device), start, self.pad)
-            return Step(*self.room.graphs(partial(self._static, span), ("extend", self.scale, span), *inputs))
+            return Step(*self.workspace.graphs(partial(self._static, span), ("extend", self.scale, span), *inputs))
         position = start + self.pad
         if parents == chain(count):
             rope = self.rope[position : position + count]
         else:
             rope = self.rope[torch.tensor(depths(parents), device=self.rope.device) + position]
         mask = None if count == 1 else F.pad(ancestors(parents), (start, 0), value=True).to(self.rope.device)
-        x = self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.rows, -1, -1)
+        x = self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.branches, -1, -1)
         return self._step(x, rope, mask, count)
 
     def _static(self, span: int, tokens: Tensor, depth: Tensor, seen: Tensor, start: Tensor, pad: Tensor) -> tuple[Tensor, Tensor]:
         """`extend` with shapes that do not depend on what is committed: guided logits and features."""
-        front, x = Front(start, span), self.model.tok_embeddings(tokens).expand(self.rows, -1, -1)
+        position, x = CachePosition(start, span), self.model.tok_embeddings(tokens).expand(self.branches, -1, -1)
         rope = self.rope.index_select(0, depth + start + pad)
-        hidden = self.model(x, rope, front.mask(seen), self.cache, start=front.slots(0, len(tokens)))
+        hidden = self.model(x, rope, position.mask(seen), self.cache, start=position.slots(0, len(tokens)))
         return guided(self.model.output(hidden), self.scale), hidden
 
     def keep(self, path: list[int]) -> None:
@@ -106,7 +106,7 @@ class LlamaGenTarget:
         """
         embedded, valid = self._condition(prompt)
         count = embedded.shape[1] + len(tokens)
-        x = torch.cat([embedded, self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.rows, -1, -1)], dim=1)
+        x = torch.cat([embedded, self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.branches, -1, -1)], dim=1)
         hidden = self.model(x, self.rope[:count], prefix_mask(valid, count, self.pads).to(x.device))
         return hidden, guided(self.model.output(hidden[:, -len(tokens) :]), self.scale)
 
@@ -124,17 +124,17 @@ class LlamaGenPair(LoadedPair):
 
     def begin(self, cfg_scale: float) -> tuple[LlamaGenTarget, EagleDrafter | None]:
         """Fresh sessions for one picture."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope, rooms=self.rooms)
+        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope, workspaces=self.workspaces)
         if self.drafter_model is None:
             return target, None
-        return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.room)
+        return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.workspace)
 
-    def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
-        drafter = None if self.drafter_model is None else drafter_cache(self.drafter_model, rows)
-        return target_cache(self.target_model, rows), drafter
+    def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
+        drafter = None if self.drafter_model is None else drafter_cache(self.drafter_model, branches)
+        return target_cache(self.target_model, branches), drafter
 
-    def lesson(self, prompt: str, tokens: Tensor, cfg_scale: float) -> Lesson:
-        """See LoadedPair.lesson."""
+    def teacher_forced(self, prompt: str, tokens: Tensor, cfg_scale: float) -> TeacherForced:
+        """See LoadedPair.teacher_forced."""
         target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope)
         hidden, logits = target.forced(prompt, tokens[:-1])
         entries, first = hidden.shape[1] - 1, hidden.shape[1] - len(tokens)
@@ -142,7 +142,7 @@ class LlamaGenPair(LoadedPair):
         ids = F.pad(tokens[:-1].to(device), (first, 0))  # the condition pairs with code 0
         # A drafter's table has one zero row less than its target's: entry e stands where position e + 1 does there.
         rope = self._target_rope[1 : entries + 1]
-        return Lesson(hidden, ids, rope, None, torch.arange(first, entries, device=device), logits, self.target_model.output)
+        return TeacherForced(hidden, ids, rope, None, torch.arange(first, entries, device=device), logits, self.target_model.output)
 
     def empty_drafter(self) -> Eagle:
         """See LoadedPair.empty_drafter."""

@@ -142,9 +142,9 @@ def load_t5(folder: Path, length: int, width: int, device: str) -> T5Text:
     """
     from transformers import T5EncoderModel
 
-    found = read_json(folder / "config.json").get("d_model")
-    if found != width:
-        raise LoadError(f"text encoder: {folder} gives features of width {found}, the target was made for {width} (flan-t5-xl).")
+    own_width = read_json(folder / "config.json").get("d_model")
+    if own_width != width:
+        raise LoadError(f"text encoder: {folder} gives features of width {own_width}, the target was made for {width} (flan-t5-xl).")
     weights = first_file(folder, ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"))
     tokenizer = read_tokenizer(folder / "tokenizer.json")
     try:

@@ -10,15 +10,15 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from ..checkpoints import LoadError, read_state, read_tokenizer
-from ..prompt_domain import World
+from ..prompt_domain import PromptDomain
 from .network import Conditioning
 
 
 class TextTable:
     """Prompt to Conditioning by table look-up; no network."""
 
-    def __init__(self, tokenizer: Tokenizer, table: Tensor, length: int, world: World | None = None):
-        self.tokenizer, self.table, self.length, self.world = tokenizer, table, length, world
+    def __init__(self, tokenizer: Tokenizer, table: Tensor, length: int, domain: PromptDomain | None = None):
+        self.tokenizer, self.table, self.length, self.domain = tokenizer, table, length, domain
 
     @classmethod
     def load(cls, folder: Path, length: int) -> "TextTable":
@@ -30,7 +30,7 @@ class TextTable:
         table = read_state(folder / "text_table.safetensors").get("embedding.weight")
         if table is None or table.ndim != 2:
             raise LoadError(f"text_table.safetensors in {folder} has no table embedding.weight.")
-        return cls(read_tokenizer(folder / "text_tokenizer.json"), table, length, World.load(folder))
+        return cls(read_tokenizer(folder / "text_tokenizer.json"), table, length, PromptDomain.load(folder))
 
     def ids(self, prompt: str) -> list[int]:
         """Token ids of a lower-cased prompt, at most `length`; an empty list only for an empty prompt."""

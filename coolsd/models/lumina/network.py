@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ..cache import KVCache, Slots
+from ..cache import CacheSlots, KVCache
 from ..layers import LlamaLayer, RMSNorm
 
 
@@ -54,7 +54,7 @@ class Chameleon(nn.Module):
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
 
     def forward(
-        self, tokens: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None, start: int | Slots | None = None
+        self, tokens: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None, start: int | CacheSlots | None = None
     ) -> Tensor:
         """Features after the final norm, (B, T, D), of tokens (B, T).
 

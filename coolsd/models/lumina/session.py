@@ -1,9 +1,9 @@
 """Lumina-mGPT (arXiv 2408.02657) on Chameleon: prompt template, forced tokens, sessions of target and drafter.
 
 The engine sees image codes only. What the format forces (a new-line token after each row of codes) is fed along in the same pass and
-never drawn, so it costs no target call and enters no statistic. Rows: conditional first; the unconditional row starts at the image
+never drawn, so it costs no target call and enters no statistic. Branches: conditional first; the unconditional branch starts at the image
 start token, with positions of its own, and is padded on the left.
-Shapes: B rows, T codes of a pass, E entries (codes and new lines), V image codes, D width.
+Shapes: B guidance branches, T codes of a pass, E entries (codes and new lines), V image codes, D width.
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ...protocols import Lesson, Step
+from ...protocols import Step, TeacherForced
 from ...sampling import guided
 from ...trees import chain
-from ..cache import SLACK, Front, KVCache, depths, tree_tensors
-from ..cuda_graphs import Room, Rooms
+from ..cache import SLACK, CachePosition, KVCache, depths, tree_tensors
+from ..cuda_graphs import Workspace, Workspaces
 from ..eagle import Eagle, EagleConfig, EagleDrafter, after, with_embeddings
 from ..layers import line_table, prefix_mask
 from ..pair import LoadedPair
 from .network import Chameleon
 
 TEMPLATE = "Generate an image of {0}x{0} according to the following prompt:\n{1}"
-PROMPT = 256  # tokens of a prompt that a room has place for
+PROMPT = 256  # tokens of a prompt that fit into a workspace
 POSITIONS = 4096 + SLACK  # what the model was trained for, and the tree of the last round
 
 
@@ -86,10 +86,10 @@ def layout(parents: tuple[int, ...], column: int, grid: int, device: torch.devic
     return Layout(nodes, source, *tree_tensors(tuple(above), device), ends)
 
 
-def lumina_cache(model: Chameleon, rows: int, prompt: int, grid: int) -> KVCache:
-    """Room for a prompt of so many tokens, a picture with its new lines and the tree of the last round with its own."""
+def lumina_cache(model: Chameleon, branches: int, prompt: int, grid: int) -> KVCache:
+    """A cache for a prompt of `prompt` tokens, a picture with its new lines and the tree of the last round with its own."""
     c = model.config
-    return KVCache(c.layers, rows, c.heads, prompt + grid * (grid + 1) + 2 * SLACK, c.head_dim, model.lm_head.weight)
+    return KVCache(c.layers, branches, c.heads, prompt + grid * (grid + 1) + 2 * SLACK, c.head_dim, model.lm_head.weight)
 
 
 class LuminaTarget:
@@ -97,39 +97,39 @@ class LuminaTarget:
 
     Args:
         model: shared weights. encode: prompt to ids. scale: guidance. rope: line_table, long enough for prompt and picture.
-        rooms: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
+        workspaces: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
     """
 
-    def __init__(self, model: Chameleon, encode: LuminaPrompt, scale: float, rope: Tensor, rooms: Rooms | None = None):
+    def __init__(self, model: Chameleon, encode: LuminaPrompt, scale: float, rope: Tensor, workspaces: Workspaces | None = None):
         self.model, self.encode, self.scale, self.rope, self.ids, self.grid = model, encode, scale, rope, encode.ids, encode.grid
-        self.rows = 1 if scale == 1 else 2
-        self.room = rooms and rooms.take(self.rows, self)
+        self.branches = 1 if scale == 1 else 2
+        self.workspace = workspaces and workspaces.acquire(self.branches, self)
         self.done = 0  # committed codes
         self.prompt: list[int] = []
         self._nodes: list[list[int]] = []  # entries of each code of the last pass
 
     @property
     def pad(self) -> int:
-        """Entries of the prompt that the unconditional row does not have."""
+        """Entries of the prompt that the unconditional branch does not have."""
         return len(self.prompt) - 3
 
     def rope_rows(self, positions: Tensor, pad: int | Tensor | None = None) -> Tensor:
-        """Rotations (B, E, …) of entries at these places (E,) of the conditional row. pad: as a tensor where shapes are static."""
+        """Rotations (B, E, …) of entries at these places (E,) of the conditional branch. pad: as a tensor where shapes are static."""
         pad = self.pad if pad is None else pad
-        places = [positions, (positions - pad).clamp(min=0)][: self.rows]
-        return self.rope.index_select(0, torch.cat(places)).unflatten(0, (self.rows, -1))
+        places = [positions, (positions - pad).clamp(min=0)][: self.branches]
+        return self.rope.index_select(0, torch.cat(places)).unflatten(0, (self.branches, -1))
 
     def visible(self, mask: Tensor, pad: int | Tensor | None = None) -> Tensor:
-        """Mask (B, 1, E, S) from the conditional row's (E, S): the unconditional one does not see the prompt."""
+        """Mask (B, 1, E, S) from the conditional branch's (E, S): the unconditional one does not see the prompt."""
         pad = self.pad if pad is None else pad
-        if self.rows == 1:
+        if self.branches == 1:
             return mask[None, None]
         return torch.stack([mask, mask & (torch.arange(mask.shape[1], device=mask.device) >= pad)])[:, None]
 
     def valid(self, count: int) -> Tensor:
-        """Which of the first entries are there, (B, count) bool: the unconditional row does not have the prompt."""
+        """Which of the first entries are there, (B, count) bool: the unconditional branch does not have the prompt."""
         place = torch.arange(count, device=self.rope.device)
-        return torch.stack([place >= 0, place >= self.pad][: self.rows])
+        return torch.stack([place >= 0, place >= self.pad][: self.branches])
 
     def causal(self, count: int) -> Tensor:
         """Mask (B, 1, count, count) of a drafter's pass over the first entries: a padded one sees itself, so that no row is empty."""
@@ -144,31 +144,31 @@ class LuminaTarget:
         return (cell + 1) % self.grid == 0
 
     def prefill(self, prompt: str) -> Step:
-        """Logits (1, V) of the first code; hidden (B, prompt, 2, D), zero where the unconditional row is padded."""
+        """Logits (1, V) of the first code; hidden (B, prompt, 2, D), zero where the unconditional branch is padded."""
         self.prompt = self.encode(prompt)
         count = len(self.prompt)
         if count > PROMPT:
-            self.room = None
-        self.cache = self.room.target if self.room else lumina_cache(self.model, self.rows, count, self.grid)
+            self.workspace = None
+        self.cache = self.workspace.target if self.workspace else lumina_cache(self.model, self.branches, count, self.grid)
         hidden = self._prefix(torch.tensor(self.prompt, device=self.rope.device), self.cache)
         self.cache.keep(list(range(count)))
         return Step(guided(self.head(hidden[:, -1:]), self.scale), hidden[:, :, None].expand(-1, -1, 2, -1))
 
     def _prefix(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Features (B, E, D) of entries (E,) from the first of the prompt on, zero where the unconditional row is padded."""
+        """Features (B, E, D) of entries (E,) from the first of the prompt on, zero where the unconditional branch is padded."""
         count, valid = len(ids), self.valid(len(ids))
         rope = self.rope_rows(torch.arange(count, device=ids.device))
-        return self.model(ids.expand(self.rows, -1), rope, prefix_mask(valid, count)[:, None], cache) * valid[..., None]
+        return self.model(ids.expand(self.branches, -1), rope, prefix_mask(valid, count)[:, None], cache) * valid[..., None]
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over codes (T,), with the new lines that they call for; logits (T, V), hidden (B, T, 2, D)."""
         plan, start = layout(parents, self.done % self.grid, self.grid, self.rope.device), self.cache.committed
         self._nodes = plan.nodes
         inputs = (tokens.to(self.rope.device), plan.source, plan.depth, plan.seen, plan.ends)
-        if self.room is None:
+        if self.workspace is None:
             return Step(*self._pass(None, *inputs, start, self.pad))
         span = self.cache.span(start + len(plan.source))
-        return Step(*self.room.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
+        return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
 
     def _pass(
         self,
@@ -181,10 +181,10 @@ class LuminaTarget:
         start: int | Tensor,
         pad: int | Tensor,
     ) -> tuple[Tensor, Tensor]:
-        front = Front(start, span)
+        position = CachePosition(start, span)
         ids = torch.where(source < 0, self.ids.line, tokens[source] + self.ids.first)
-        rope, mask = self.rope_rows(depth + start, pad), self.visible(front.mask(seen), pad)
-        hidden = self.model(ids.expand(self.rows, -1), rope, mask, self.cache, front.slots(0, len(source)))
+        rope, mask = self.rope_rows(depth + start, pad), self.visible(position.mask(seen), pad)
+        hidden = self.model(ids.expand(self.branches, -1), rope, mask, self.cache, position.slots(0, len(source)))
         hidden = hidden[:, ends]
         return guided(self.head(hidden[:, :, 1]), self.scale), hidden
 
@@ -197,7 +197,7 @@ class LuminaTarget:
         """One pass over the prompt and codes (T,) with their new lines, without the cache, as if nothing had been committed.
 
         Returns:
-            Features (B, E, D), zero where the unconditional row is padded; the ids of the E entries, (E,); and for each code the last
+            Features (B, E, D), zero where the unconditional branch is padded; the ids of the E entries, (E,); and for each code the last
             entry before the next one, (T,).
         """
         self.prompt = self.encode(prompt)
@@ -210,10 +210,10 @@ class LuminaTarget:
         return self._prefix(ids), ids, last.to(ids.device)
 
 
-def drafter_like(cache: KVCache, model: Eagle) -> KVCache:
+def drafter_cache_like(cache: KVCache, model: Eagle) -> KVCache:
     """A drafter's cache as long as its target's."""
-    _, rows, heads, length, head_dim = cache.keys.shape
-    return KVCache(1, rows, heads, length, head_dim, model.fc.weight)
+    _, branches, heads, length, head_dim = cache.keys.shape
+    return KVCache(1, branches, heads, length, head_dim, model.fc.weight)
 
 
 @lru_cache(256)
@@ -241,14 +241,14 @@ class LuminaDrafter(EagleDrafter):
         self.head = target.head
         self.codes = target.ids.codes
         self.done = 0  # codes observed
-        self.room: Room | None = None
+        self.workspace: Workspace | None = None
         self.cache: KVCache | None = None
 
-    def _entries(self, front: Front, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
+    def _entries(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
         """A pass over entries: features (B, E, D), the ids that follow them (E,), what they see (E, U + E), their ranks behind the
         committed entries (E,)."""
-        rope, mask = self.target.rope_rows(rank + front.start, front.pad), self.target.visible(front.mask(seen), front.pad)
-        return self.model(hidden, ids[None], rope, mask, self.cache, front.slots(seen.shape[1] - len(ids), len(ids)))
+        rope, mask = self.target.rope_rows(rank + position.start, position.pad), self.target.visible(position.mask(seen), position.pad)
+        return self.model(hidden, ids[None], rope, mask, self.cache, position.slots(seen.shape[1] - len(ids), len(ids)))
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, 2, D); those of the prompt pair with its own next tokens."""
@@ -261,18 +261,18 @@ class LuminaDrafter(EagleDrafter):
             self.cache.keep(list(range(len(source))))
         self.done += len(tokens)
 
-    def _observed(self, front: Front, hidden: Tensor, tokens: Tensor, source: Tensor, at: Tensor, seen: Tensor) -> tuple[Tensor]:
+    def _observed(self, position: CachePosition, hidden: Tensor, tokens: Tensor, source: Tensor, at: Tensor, seen: Tensor) -> tuple[Tensor]:
         ids = torch.where(source < 0, self.target.ids.line, tokens[source] + self.target.ids.first)
         features = hidden.flatten(1, 2).index_select(1, at)
-        output = self._entries(front, features, ids, seen, torch.arange(len(ids), device=ids.device))
+        output = self._entries(position, features, ids, seen, torch.arange(len(ids), device=ids.device))
         return (output[:, -1:].contiguous(),)
 
     def _begin(self, hidden: Tensor, tokens: Tensor) -> None:
         """The prompt and the first code."""
         target, count = self.target, hidden.shape[1]
         assert len(tokens) == 1, "the first observation is of one code"
-        self.room = target.room
-        self.cache = self.room.drafter if self.room else drafter_like(target.cache, self.model)
+        self.workspace = target.workspace
+        self.cache = self.workspace.drafter if self.workspace else drafter_cache_like(target.cache, self.model)
         ids = torch.cat([torch.tensor(target.prompt[1:], device=hidden.device), tokens.to(hidden.device) + target.ids.first])
         rope = target.rope_rows(torch.arange(count, device=hidden.device))
         self.feature = self.model(hidden[:, :, 0], ids[None], rope, target.causal(count), self.cache, 0)[:, -1:].contiguous()
@@ -287,23 +287,25 @@ class LuminaDrafter(EagleDrafter):
     def _ahead(self, nodes: int) -> int:
         return 2 * nodes + 1
 
-    def _root(self, front: Front, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        return self._line(front, feature, seen, 0) if self.target.ends_row(self.done - 1) else (feature, seen)
+    def _root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self._line(position, feature, seen, 0) if self.target.ends_row(self.done - 1) else (feature, seen)
 
-    def _append(self, front: Front, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int) -> tuple[Tensor, Tensor | None]:
+    def _append(
+        self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
+    ) -> tuple[Tensor, Tensor | None]:
         lines = (self.done + depth) // self.target.grid - (self.done - 1) // self.target.grid  # new lines since the last observed code
-        features, seen = self._level(front, hidden, codes + self.target.ids.first, seen, depth + lines)
+        features, seen = self._level(position, hidden, codes + self.target.ids.first, seen, depth + lines)
         ends = self.target.ends_row(self.done + depth)
-        return self._line(front, features, seen, depth + lines + 1) if ends else (features, seen)
+        return self._line(position, features, seen, depth + lines + 1) if ends else (features, seen)
 
-    def _line(self, front: Front, features: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+    def _line(self, position: CachePosition, features: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
         """A new line after each entry of a level; the drafter's own feature stands in for the target's."""
         ids = torch.full(features.shape[1:2], self.target.ids.line, device=features.device)
-        return self._level(front, features, ids, seen, rank)
+        return self._level(position, features, ids, seen, rank)
 
-    def _level(self, front: Front, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+    def _level(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
         now = after(seen, len(ids), rank, ids.device)
-        features = self._entries(front, hidden, ids, now, torch.full((len(ids),), rank, device=ids.device))
+        features = self._entries(position, hidden, ids, now, torch.full((len(ids),), rank, device=ids.device))
         return features, None if seen is None else now
 
 
@@ -320,20 +322,20 @@ class LuminaPair(LoadedPair):
 
     def begin(self, cfg_scale: float) -> tuple[LuminaTarget, LuminaDrafter | None]:
         """Fresh sessions for one picture."""
-        target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope, self.rooms)
+        target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope, self.workspaces)
         return target, None if self.drafter_model is None else LuminaDrafter(self.drafter_model, target)
 
-    def _caches(self, rows: int) -> tuple[KVCache, KVCache | None]:
-        cache = lumina_cache(self.target_model, rows, PROMPT, self.text.grid)
-        return cache, None if self.drafter_model is None else drafter_like(cache, self.drafter_model)
+    def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
+        cache = lumina_cache(self.target_model, branches, PROMPT, self.text.grid)
+        return cache, None if self.drafter_model is None else drafter_cache_like(cache, self.drafter_model)
 
-    def lesson(self, prompt: str, tokens: Tensor, cfg_scale: float) -> Lesson:
-        """See LoadedPair.lesson."""
+    def teacher_forced(self, prompt: str, tokens: Tensor, cfg_scale: float) -> TeacherForced:
+        """See LoadedPair.teacher_forced."""
         target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope)
         hidden, ids, last = target.forced(prompt, tokens[:-1])
         entries = torch.arange(len(ids) - 1, device=ids.device)
         logits = guided(target.head(hidden[:, last]), cfg_scale)
-        return Lesson(hidden, ids[1:], target.rope_rows(entries), target.causal(len(entries)), last - 1, logits, target.head)
+        return TeacherForced(hidden, ids[1:], target.rope_rows(entries), target.causal(len(entries)), last - 1, logits, target.head)
 
     def empty_drafter(self) -> Eagle:
         """See LoadedPair.empty_drafter."""

@@ -1,4 +1,4 @@
-"""The laboratory's words and drawings: plain HTML made of what `coolsd.laboratory` computed. It computes no law of its own."""
+"""The laboratory's words and drawings: plain HTML made of what `coolsd.laboratory.exact` computed. It computes no law of its own."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ... import theory
 from ...laboratory import exact
-from ...laboratory.exact import CHOICES, HONEST, LANTERNS, TOKENS, USES_OMEGA, ChiSquare, Contestant, Knobs, OneRound, OneToken
+from ...laboratory.exact import CHOICES, CORRECT, LANTERNS, TOKENS, USES_OMEGA, ChiSquare, Contestant, Knobs, OneRound, OneToken
 from ...laboratory.mistakes import MISTAKES
 from ..lanes import number
 
@@ -80,7 +80,7 @@ def describe(p: Tensor, q: Tensor, result: OneToken, knobs: Knobs) -> dict[str, 
     """Values for `reading`, and under "parts" those for `bars`."""
     tone, verdict = _verdict(result, knobs)
     overlap, accepted, rejected = float(result.overlap.sum()), result.accepted, 1 - result.accepted
-    extra, residual = float(result.extra.sum()), "the residual G*" if knobs.choice in HONEST else "what this rule takes for the residual"
+    extra, residual = float(result.extra.sum()), "the residual G*" if knobs.choice in CORRECT else "what this rule takes for the residual"
     if knobs.choice in LANTERNS and not knobs.optimal:
         residual = OWN_RESIDUAL
     why_accept = f"The overlap Σ min(p, q) is {two(overlap)}: what lossless decoding accepts."
@@ -199,8 +199,8 @@ def profile(result: OneRound) -> str:
         ("bias spent", "relaxed", result.spent, [s / top for s in result.spent], "at this position", f"bound {two(result.bound)}"),
     )
     body = "".join(_profile_row(*row) for row in rows)
-    told = (("E[N], accepted drafts", result.accepted), ("TV bound", result.bound), ("true TV", result.variation))
-    numbers = "".join(f"<div><dd>{two(value)}</dd><dt>{label}</dt></div>" for label, value in told)
+    figures = (("E[N], accepted drafts", result.accepted), ("TV bound", result.bound), ("true TV", result.variation))
+    numbers = "".join(f"<div><dd>{two(value)}</dd><dt>{label}</dt></div>" for label, value in figures)
     return f"""
 <div class="lab-round"><p class="lab-verdict">{result.accept_length:.2f} tokens a call <small>accept length</small></p>
 <dl class="lab-numbers">{numbers}</dl>
@@ -285,8 +285,10 @@ def _explain(contestants: dict[str, Contestant], least: tuple[float, float]) -> 
         notes.append(
             "The bound adds up what every position spends. In the law of the whole draft, small biases at many positions hide in part."
         )
-    if max(next(c.round.distance for c in contestants.values() if c.round)) > theory.CLAIMED + EXACT:
-        notes.append(f"The paper's claim for annealing assumes TV(p, q) of at most {theory.CLAIMED} at every position; here it is more.")
+    if max(next(c.round.distance for c in contestants.values() if c.round)) > theory.PAPER_TV_LIMIT + EXACT:
+        notes.append(
+            f"The paper's claim for annealing assumes TV(p, q) of at most {theory.PAPER_TV_LIMIT} at every position; here it is more."
+        )
     return "".join(f"<p>{note}</p>" for note in notes)
 
 

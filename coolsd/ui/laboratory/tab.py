@@ -1,4 +1,4 @@
-"""The Laboratory tab: layout and events. What is computed is in `coolsd.laboratory`, what is shown in laboratory_parts.
+"""The Laboratory tab: layout and events. What is computed is in `coolsd.laboratory.exact`, what is shown in drawing.
 
 Needs no model and no queue of the model's: every handler is a few milliseconds of arithmetic, and checks what it is given.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ... import theory
 from ...laboratory import exact
-from ...laboratory.exact import CAPS, CHOICES, HONEST, LANTERNS, MAX_LENGTH, PRESETS, SHAPES, TOKENS, USES_OMEGA, Knobs, LaboratoryError
+from ...laboratory.exact import CAPS, CHOICES, CORRECT, LANTERNS, MAX_LENGTH, PRESETS, SHAPES, TOKENS, USES_OMEGA, Knobs, LaboratoryError
 from ...laboratory.mistakes import MISTAKES
 from ...rules import Lossless
 from ..text import CHANGE
@@ -35,7 +35,7 @@ ROUND = {"shape": "annealed", "length": 5, "delta": 2.0, "nu": 0.7, "mu_auto": T
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def as_messages() -> Iterator[None]:
     """Turn a refusal into a message that the person sees."""
     try:
         yield
@@ -44,8 +44,8 @@ def told() -> Iterator[None]:
 
 
 def speaking(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler, its refusals told to the person."""
-    return told()(handler)
+    """The handler, its refusals shown as messages."""
+    return as_messages()(handler)
 
 
 def read_rows(rows: Any) -> tuple[Tensor, Tensor]:
@@ -63,15 +63,16 @@ def look(rows: Any, *values: Any) -> tuple[dict[str, Any], str]:
     """One token: what `reading` shows, and LANTERN's picture. values: the knobs, then the code that borrows."""
     *knobs, code = values
     p, q = read_rows(rows)
-    asked = exact.read_knobs(*knobs)
+    chosen_knobs = exact.read_knobs(*knobs)
     token = TOKENS.index(exact.read_choice(code, TOKENS, "The code"))
-    result = exact.one_token(p, q, asked)
-    picture = parts.codes(p, result, token, asked) if asked.choice in LANTERNS else ""
-    return parts.describe(p, q, result, asked), picture
+    result = exact.one_token(p, q, chosen_knobs)
+    picture = parts.codes(p, result, token, chosen_knobs) if chosen_knobs.choice in LANTERNS else ""
+    return parts.describe(p, q, result, chosen_knobs), picture
 
 
-def unroll(shape: Any, length: Any, delta: Any, nu: Any, mu_auto: Any, mu: Any, clamp: Any, first: Any, last: Any) -> tuple[str, str]:
-    """One round: its profile, and the contest of schedules."""
+def unroll(*values: Any) -> tuple[str, str]:
+    """One round: its profile, and the contest of schedules. values: of the controls of ROUND, in its order."""
+    shape, length, delta, nu, mu_auto, mu, clamp, first, last = values
     read = exact.read_number
     shape, length = exact.read_choice(shape, SHAPES, "The schedule"), read(length, 1, MAX_LENGTH, "The draft length", whole=True)
     delta, nu = read(delta, 0, 8, "δ"), read(nu, 0, 3, "ν")
@@ -99,21 +100,21 @@ def roll(rows: Any, before: Any, *values: Any) -> Iterator[tuple[str, dict[str, 
     """
     p, q = read_rows(rows)
     knobs = exact.read_knobs(*values)
-    asked = {"p": p.tolist(), "q": q.tolist()} | knobs.heard
-    goes_on = isinstance(before, dict) and before.get("asked") == asked
+    setup = {"p": p.tolist(), "q": q.tolist()} | knobs.active
+    goes_on = isinstance(before, dict) and before.get("asked") == setup
     counts = torch.tensor(before["counts"] if goes_on else [0] * len(p))
     if int(counts.sum()) >= MOST:
         raise LaboratoryError(f"{MOST:,} rounds are on the histogram already. Press a rule to start again.")
-    made, result = exact.case(knobs, q), exact.one_token(p, q, knobs)
+    rule_case, result = exact.case(knobs, q), exact.one_token(p, q, knobs)
     generator = torch.Generator().manual_seed(int(counts.sum()))
     for _ in range(STEPS):
-        counts = counts + exact.simulate(p, made, ROUNDS // STEPS, generator)
-        yield parts.histogram(p, result, counts, knobs), {"asked": asked, "counts": counts.tolist()}
+        counts = counts + exact.simulate(p, rule_case, ROUNDS // STEPS, generator)
+        yield parts.histogram(p, result, counts, knobs), {"asked": setup, "counts": counts.tolist()}
 
 
 def roll_live(*values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`roll`, slowly enough to be watched, its refusals told to the person."""
-    with told():
+    """`roll`, slowly enough to be watched, its refusals shown as messages."""
+    with as_messages():
         for view in roll(*values):
             yield view
             time.sleep(PAUSE)
@@ -166,7 +167,7 @@ class LanternKnobs:
     @staticmethod
     def fit(choice: str) -> tuple[Any, ...]:
         """Updates of `fitted` for a rule."""
-        return tuple(gr.update(visible=shown) for shown in (choice in LANTERNS, choice != "lantern++", choice == "lantern++"))
+        return tuple(gr.update(visible=visible) for visible in (choice in LANTERNS, choice != "lantern++", choice == "lantern++"))
 
 
 class OneTokenPanel:
@@ -204,8 +205,8 @@ class OneTokenPanel:
     def connect(self, rows: gr.HTML) -> None:
         """Everything that changes the answer."""
         knobs = [self.choice, self.omega, *self.lantern.knobs, self.lantern.code]
-        shown = [self.reading, self.picture]
-        gr.on([rows.input, *(knob.change for knob in knobs)], speaking(look), [rows, *knobs], shown, **LIVE)
+        outputs = [self.reading, self.picture]
+        gr.on([rows.input, *(knob.change for knob in knobs)], speaking(look), [rows, *knobs], outputs, **LIVE)
         self.choice.change(
             lambda choice: (gr.update(visible=choice in USES_OMEGA), gr.update(visible=choice in LANTERNS), *LanternKnobs.fit(choice)),
             self.choice,
@@ -252,7 +253,7 @@ def draw_trials(rows: gr.HTML) -> None:
             pressed = []
             gr.HTML("<p class='lab-note'>Honest rules</p>", apply_default_css=False)
             with gr.Row(elem_classes="lab-buttons"):
-                pressed += [(name, gr.Button(title, size="sm")) for name, title in HONEST.items()]
+                pressed += [(name, gr.Button(title, size="sm")) for name, title in CORRECT.items()]
             gr.HTML("<p class='lab-note'>Famous wrong rules</p>", apply_default_css=False)
             with gr.Row(elem_classes="lab-buttons"):
                 pressed += [(name, gr.Button(mistake.title, size="sm", elem_classes="lab-wrong")) for name, mistake in MISTAKES.items()]
@@ -261,13 +262,13 @@ def draw_trials(rows: gr.HTML) -> None:
             moved = _presets(rows)
             more = gr.Button("10,000 rounds more", variant="primary")
         with gr.Column(scale=8, min_width=340):
-            shown = gr.HTML(first[0], apply_default_css=False)
+            histogram = gr.HTML(first[0], apply_default_css=False)
     lane = {**PRIVATE, "concurrency_id": "laboratory", "concurrency_limit": 8}
-    asked, answer = [rows, counted, choice, omega, *lantern.knobs], [shown, counted]
+    inputs, outputs = [rows, counted, choice, omega, *lantern.knobs], [histogram, counted]
     for name, button in pressed:
         start = speaking(lambda omega, name=name: (name, omega_for(name, omega), None, *LanternKnobs.fit(name)))
         chosen = button.click(start, omega, [choice, omega, counted, *lantern.fitted], **lane)
-        chosen.success(roll_live, asked, answer, **lane)
-    gr.on([more.click, omega.release, *lantern.settled], roll_live, asked, answer, **lane)
+        chosen.success(roll_live, inputs, outputs, **lane)
+    gr.on([more.click, omega.release, *lantern.settled], roll_live, inputs, outputs, **lane)
     for event in moved:
-        event.success(roll_live, asked, answer, **lane)
+        event.success(roll_live, inputs, outputs, **lane)

@@ -1,0 +1,122 @@
+"""Real runs beside what was predicted for them from lossless recordings: same prompts, other seeds.
+
+They differ in what a prediction leaves out: a relaxed method goes on behind its own tokens.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ... import stream
+from ...protocols import Pair
+from ..samples import LANES, progress
+from .estimator import Estimate, Totals
+from .recording import at_once
+from .schedules import FAMILIES, Evaluator
+
+OTHER_SEEDS = 1000  # added to a recording's seed
+
+
+@dataclass(frozen=True)
+class Check:
+    """A setting that is both predicted and run. strength: of the family, whose schedule `method` with `settings` follows."""
+
+    family: str
+    strength: float
+    method: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Its name in the report."""
+        return f"{self.family} at {self.strength:g}"
+
+
+CHECKS = (
+    Check("uniform", 1.0, "eagle1"),
+    Check("uniform", 1.6, "uniform", (("delta", 1.6),)),
+    Check("paper", 1.1, "coolsd", (("delta", 1.1),)),
+    Check("paper", 2.0, "coolsd", (("delta", 2.0),)),
+    Check("clamped", 2.0, "coolsd", (("delta", 2.0), ("clamp", True))),
+    Check("clamped .3", 1.5, "coolsd", (("delta", 1.5), ("nu", 0.3), ("clamp", True))),
+    Check("reversed clamped", 2.0, "coolsd", (("delta", 2.0), ("nu", -0.7), ("clamp", True))),
+    Check("block clamped", 2.0, "coolsd-block", (("delta", 2.0), ("clamp", True))),
+)
+
+
+def _run(pair: Pair, length: int, job: tuple[Check, str, int], common: dict[str, Any]) -> dict[str, float]:
+    """Rounds that drafted `length` tokens: how many, their tokens and their bias."""
+    check, prompt, seed = job
+    shape = {} if check.family.startswith("block") else {"tree": "chain"}
+    settings = common | shape | dict(check.settings)
+    rounds = [r for r in stream(pair, prompt, check.method, seed=seed, draft_length=length, **settings) if r.drafted == length]
+    return {"calls": len(rounds), "tokens": sum(len(r.tokens) for r in rounds), "bias": sum(sum(r.cost) for r in rounds)}
+
+
+def runs(
+    pair: Callable[[], Pair], path: Path, jobs: Sequence[tuple[Check, str, int]], length: int, common: dict[str, Any]
+) -> list[dict[str, float]]:
+    """Figures of each (check, prompt, seed), in order: read from `path`, or run and appended there."""
+    keys = [json.dumps([c.method, dict(c.settings), prompt, seed, length, common]) for c, prompt, seed in jobs]
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    known = {one["key"]: one for one in map(json.loads, (line for line in lines if line.endswith("}")))}
+    missing = [i for i, key in enumerate(keys) if key not in known]
+    if missing:
+        opened, began = pair(), perf_counter()
+        for start in range(0, len(missing), LANES):
+            part = missing[start : start + LANES]
+            figures = list(at_once(opened)(lambda i: _run(opened, length, jobs[i], common), part))
+            with path.open("a", encoding="utf-8") as handle:
+                for i, one in zip(part, figures, strict=True):
+                    known[keys[i]] = one
+                    print(json.dumps({"key": keys[i]} | one), file=handle)
+            progress(start + len(part), len(missing), began, "real runs")
+    return [known[key] for key in keys]
+
+
+def measured(figures: Sequence[dict[str, float]], prompts: Sequence[str]) -> dict[str, Estimate]:
+    """Accept length and bias a token of one setting; prompts in the order of the recordings."""
+    names = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
+    index = torch.tensor([names[prompt] for prompt in prompts])
+    grouped = partial(torch.zeros(len(names), dtype=torch.float64).index_add, 0, index)
+    sums = {name: grouped(torch.tensor([one[name] for one in figures], dtype=torch.float64)) for name in ("calls", "tokens", "bias")}
+    nothing = torch.zeros(len(names), dtype=torch.float64)
+    return Totals(**sums, kl=nothing, log_p=nothing).estimates
+
+
+def compare(
+    on: Evaluator, pair: Callable[[], Pair], path: Path, jobs: Sequence[tuple[str, int]], common: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Every check: predicted, measured, and the difference with its error. JSON values."""
+    families = {family.name: family for family in FAMILIES}
+    every = [(check, prompt, seed + OTHER_SEEDS) for check in CHECKS for prompt, seed in jobs]
+    figures = runs(pair, path, every, on.rounds.length, common)
+    out = []
+    for n, check in enumerate(CHECKS):
+        real = measured(figures[n * len(jobs) : (n + 1) * len(jobs)], [prompt for prompt, _ in jobs])
+        predicted = on.totals(families[check.family], check.strength).estimates
+        row: dict[str, Any] = {"label": check.label, "method": check.method, "settings": dict(check.settings)}
+        for name in ("accept_length", "bias"):
+            apart = real[name] - predicted[name]
+            row[name] = {"predicted": predicted[name].to_dict(), "measured": real[name].to_dict(), "difference": apart.to_dict()}
+        out.append(row)
+    return out
+
+
+def lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """In words: what was predicted, what was measured, and how many standard errors lie between."""
+    out = ["real runs against the prediction: predicted, measured (standard errors apart)"]
+    for row in rows:
+        cells = []
+        for name in ("accept_length", "bias"):
+            gap = row[name]["difference"]
+            apart = gap["value"] / gap["error"] if gap["error"] else 0.0
+            cells.append(f"{row[name]['predicted']['value']:.4f} {row[name]['measured']['value']:.4f} ({apart:+.1f})")
+        out.append(f"  {row['label']:<24}" + "".join(f"{cell:>26}" for cell in cells))
+    return out
