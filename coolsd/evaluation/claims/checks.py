@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ... import stream
+from ...data.store import progress
 from ...protocols import Pair
-from ..samples import LANES, progress
+from ..samples import LANES
 from .estimator import Estimate, Totals
 from .recording import at_once
 from .schedules import FAMILIES, Evaluator

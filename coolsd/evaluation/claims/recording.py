@@ -19,10 +19,11 @@ import torch
 from torch import Generator, Tensor
 
 from ... import stream
+from ...data.store import progress
 from ...protocols import Draft, Drafter, Pair, Step, Target, ToProbs
 from ...trees import Shape
-from ..batching import Together
-from ..samples import LANES, progress
+from ..batching import PassBatcher
+from ..samples import LANES
 
 LENGTH = 10  # draft positions recorded: shorter drafts are read off the same rows
 SCALE = 2.0**14  # keeps float16 out of its subnormal range down to probabilities of 4e-9
@@ -217,8 +218,8 @@ def _read(path: Path, key: dict[str, Any]) -> Recording | None:
 
 def at_once(pair: Pair) -> Callable[..., Iterable]:
     """`map` over at most LANES jobs, all decoded at once where the pair can."""
-    rooms = getattr(pair, "rooms", None)
-    return rooms.map if isinstance(rooms, Together) else map
+    workspaces = getattr(pair, "workspaces", None)
+    return workspaces.map if isinstance(workspaces, PassBatcher) else map
 
 
 def recordings(
