@@ -1,7 +1,7 @@
 """How good the embedded pair is, on the valid split: tokenizer, target, and whether pictures show what was asked for."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,17 +13,18 @@ from PIL import Image
 from torch import Tensor
 
 from ...data.captions import PLACES, petal_colour, scene_traits
-from ...data.metrics import Estimate, kid, mean_estimate, perplexity
+from ...data.metrics import Estimate, mean_estimate, perplexity
 from ...data.pictures import Record, square
 from ...data.pictures import opener as picture_opener
 from ...data.store import progress
 from ...models.pair import LoadedPair
 from ...models.vq import ImageTokenizer, to_uint8
-from ..photos import PhotoFigures, chosen, measure
+from ..photos import PhotoFigures, chosen
 from ..prompts import FIXED, PromptCase
 from ..samples import Job, log_prob
 from ..specks import isolation, speck_limit, speck_share
 from ..study import Study
+from .decoders import reconstruction_figures
 from .probe import Probe, fit_probe
 from .sheets import sheet
 
@@ -45,20 +46,6 @@ QUICK = Size(photos=48, scored=8, a_kind=4, seeds=1)
 
 
 # ---- tokenizer and target
-
-
-def reconstruction_figures(measured: PhotoFigures, real: PhotoFigures) -> dict[str, Any]:
-    """PSNR over all photos, and KID of the reconstructions of every other photo against the photos between them.
-
-    Args:
-        measured: figures of reconstructions. real: of the same photos themselves.
-    """
-    return {
-        "photos": len(measured.numbers),
-        "psnr_db": asdict(mean_estimate(measured.psnr)),
-        "kid_lite2": asdict(kid(measured.judged[::2], real.judged[1::2])),
-        "kid_lite0": asdict(kid(measured.features[::2], real.features[1::2])),
-    }
 
 
 def tokenizer_figures(measured: PhotoFigures, real: PhotoFigures, vocabulary: int) -> dict[str, Any]:
@@ -176,15 +163,6 @@ def photo_probe(study: Study, valid: Sequence[Record], measured: PhotoFigures, a
         if which.any():
             figures[f"valid_{name}"] = (rank[which] < limit).double().mean().item()
     return probe, figures
-
-
-def compare_decoders(study: Study, tokenizers: Mapping[str, ImageTokenizer], photos: int | None = None) -> dict[str, Any]:
-    """Reconstruction figures of several tokenizers by name, on the same valid photos."""
-    valid, rows = chosen(study.photos, "valid", limit=photos), {}
-    for name, tokenizer in tokenizers.items():
-        measured, real = (measure(study.images, valid, tokenizer, study.networks, study.folder, which) for which in (True, False))
-        rows[name] = reconstruction_figures(measured, real)
-    return rows
 
 
 def evaluate(
