@@ -33,11 +33,11 @@ def _command(args: argparse.Namespace) -> str:
 
 def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section: Callable[[dict[str, Any]], str] | None = None) -> None:
     """The figures as JSON, and the model card's section where there is a card."""
+    from ..data.store import save_text
     from .quality.cards import replace_section
 
-    args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{name}.json"
-    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_text(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     if section:
         replace_section(args.out / "README.md", f"eval {args.what}", section(report))
     print(f"figures written to {path}", file=sys.stderr)

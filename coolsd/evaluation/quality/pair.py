@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -85,14 +84,16 @@ def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFig
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")][:count]
     file.write_text("".join(lines), encoding="utf-8")
     numbers, codes = measured.numbers.tolist(), measured.codes.tolist()
-    count, began, before = min(count, len(numbers)), perf_counter(), len(lines)
-    with file.open("a", encoding="utf-8") as handle:
-        for i in range(len(lines), count):
+    missing = range(len(lines), min(count, len(numbers)))
+    if not missing:
+        return torch.tensor([json.loads(line) for line in lines])
+    with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
+        for i in missing:
             wordings = photos[numbers[i]].wordings
             caption = wordings[np.random.default_rng(i).integers(len(wordings))]
             lines.append(json.dumps([-log_prob(pair, caption, codes[i], scale) for scale in (1.0, 0.0)]) + "\n")
             print(lines[-1], end="", file=handle, flush=True)
-            progress(i + 1 - before, count - before, began, "photos scored")
+            bar.update()
     return torch.tensor([json.loads(line) for line in lines])
 
 
