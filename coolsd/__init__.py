@@ -4,7 +4,10 @@
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from .decoding import decode, finished
 from .methods import METHODS, Method, omega
@@ -32,7 +35,9 @@ __all__ = [
 ]
 
 
-def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> "LoadedPair":
+def load(
+    name: str = "meadow", device: str | None = None, dtype: torch.dtype | str | None = None, **paths: str | Path | None
+) -> "LoadedPair":
     """A target with its drafter, tokenizer and text encoder, ready to decode.
 
     Args:

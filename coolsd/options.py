@@ -3,10 +3,13 @@
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import Settings, load
 from .settings import CHOICES, OPTIONAL, TREES
+
+if TYPE_CHECKING:
+    from .models.pair import LoadedPair
 
 HELP = {
     "delta": "δ, total relaxation: the mean of ω",
@@ -89,7 +92,7 @@ def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
     return {f.name: getattr(args, f.name) for f in fields(Settings) if hasattr(args, f.name)}
 
 
-def chosen_pair(args: argparse.Namespace) -> Any:
+def chosen_pair(args: argparse.Namespace) -> "LoadedPair":
     """The pair named on the command line."""
     return load(args.target, args.device, args.dtype, **dict(args.files))
 
