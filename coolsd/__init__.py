@@ -4,11 +4,19 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from .decoding import decode, finished
 from .methods import METHODS, Method, omega
+from .protocols import Pair
 from .settings import Settings, SettingsError, validate
 from .trace import Round, Run, Stats, statistics
+
+if TYPE_CHECKING:
+    from .models.pair import LoadedPair
 
 __all__ = [
     "METHODS",
@@ -20,13 +28,16 @@ __all__ = [
     "Stats",
     "generate",
     "load",
+    "omega",
     "statistics",
     "stream",
     "validate",
 ]
 
 
-def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> Any:
+def load(
+    name: str = "meadow", device: str | None = None, dtype: torch.dtype | str | None = None, **paths: str | Path | None
+) -> "LoadedPair":
     """A target with its drafter, tokenizer and text encoder, ready to decode.
 
     Args:
@@ -42,7 +53,7 @@ def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **p
     return load_pair(name, device=device, dtype=dtype, **paths)
 
 
-def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Iterator[Round]:
+def stream(pair: Pair, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Iterator[Round]:
     """Decode one picture, yielding each round as it happens. Closing the iterator stops the run and frees it.
 
     Args:
@@ -54,25 +65,21 @@ def stream(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, 
         SettingsError: at once, before any model runs, with a message that says what to do.
         TypeError: `pair` is not what `load` returns.
     """
-    from .decoding import decode
-
-    _check_pair(pair)
-    checked = validate(METHODS, prompt=prompt, method=method, **settings)
-    if not isinstance(inspect, int) or isinstance(inspect, bool) or inspect < 0:
-        raise SettingsError("inspect", f"{inspect!r} is no number of entries to keep. Give a whole number, 0 or more.")
-    return decode(pair, checked, inspect)
+    return decode(pair, _checked(pair, prompt, method, inspect, settings), inspect)
 
 
-def generate(pair: Any, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Run:
+def generate(pair: Pair, prompt: str, method: str = "coolsd", *, inspect: int = 0, **settings: Any) -> Run:
     """Decode one picture to the end; arguments and errors as for `stream`. The run holds tokens, picture, rounds and statistics."""
-    _check_pair(pair)
-    checked = validate(METHODS, prompt=prompt, method=method, **settings)
-    rounds = list(stream(pair, inspect=inspect, **checked.to_dict()))
-    run = Run(checked, pair.name, tuple(pair.grid), tuple(omega(checked).tolist()), rounds, dict(pair.environment))
+    checked = _checked(pair, prompt, method, inspect, settings)
+    run = finished(pair, checked, decode(pair, checked, inspect))
     run.image = pair.picture(run.tokens)
     return run
 
 
-def _check_pair(pair: Any) -> None:
+def _checked(pair: Pair, prompt: str, method: str, inspect: int, settings: dict[str, Any]) -> Settings:
     if not hasattr(pair, "begin"):
         raise TypeError(f"The first argument is a loaded pair, not {pair!r}. Load one: pair = coolsd.load('meadow').")
+    checked = validate(METHODS, prompt=prompt, method=method, **settings)
+    if not isinstance(inspect, int) or isinstance(inspect, bool) or inspect < 0:
+        raise SettingsError("inspect", f"{inspect!r} is no number of entries to keep. Give a whole number, 0 or more.")
+    return checked

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import METHODS, Run, generate, omega, stream, validate
+from . import METHODS, generate, validate
+from .data.store import progress
+from .decoding import decode, finished
 from .exports import format_of, save_picture
 from .models.prompt_domain import notice
 from .options import Words, add_pair, add_settings, check_files, chosen_pair, chosen_settings
@@ -23,12 +25,12 @@ def generate_command(args: argparse.Namespace) -> None:
         print(remark, file=sys.stderr)
     total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
     rounds = []
-    for event in stream(pair, **settings.to_dict()):
-        rounds.append(event)
-        done = event.start + len(event.tokens)
-        print(f"\r{METHODS[settings.method].title}: {done}/{total} tokens, {len(rounds)} target calls", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    run = Run(settings, pair.name, tuple(pair.grid), tuple(omega(settings).tolist()), rounds, dict(pair.environment))
+    with progress(total, f"{METHODS[settings.method].title}, tokens") as bar:
+        for event in decode(pair, settings):
+            rounds.append(event)
+            bar.set_postfix_str(f"{len(rounds)} target calls", refresh=False)
+            bar.update(len(event.tokens))
+    run = finished(pair, settings, rounds)
     s = run.stats
     parts = ", ".join(f"{part} {getattr(s, f'{part}_seconds'):.2f}" for part in ("draft", "target", "verify", "other"))
     print(f"{s.tokens} tokens, {s.target_calls} target calls, accept length {s.accept_length:.2f}, {s.seconds:.2f} s ({parts})")

@@ -8,7 +8,7 @@ its `accept_prob` and `cost` have one entry for each level that was looked at. F
 that some sibling is accepted, given the siblings; `cost` is what the whole level spends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .methods import METHODS, shape
+from .methods import METHODS, omega, shape
 from .protocols import Draft, Pair
 from .sampling import draw, to_probs
 from .settings import Settings, SettingsError
-from .trace import Round
+from .trace import Round, Run
 from .trees import depth, ranks, within
 from .verification import Verdict
 
@@ -120,6 +120,12 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
             f"{pair.name} ran out of memory while decoding; what the picture took was freed. Close what else uses the GPU, or choose a "
             "smaller tree or target."
         )
+
+
+def finished(pair: Pair, settings: Settings, rounds: Iterable[Round]) -> Run:
+    """The run of a pair that these rounds make up, without its picture."""
+    rounds = list(rounds)
+    return Run(settings, pair.name, tuple(pair.grid), tuple(omega(settings).tolist()), rounds, dict(pair.environment))
 
 
 def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:

@@ -2,11 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import load
 from .models.catalog import sampling_defaults
 from .settings import SETTINGS
+
+if TYPE_CHECKING:
+    from .models.pair import LoadedPair
 
 
 def _number(text: str) -> float | int:
@@ -67,7 +70,7 @@ def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:
     return sampling_defaults(args.target) | {name: getattr(args, name) for name in SETTINGS if hasattr(args, name)}
 
 
-def chosen_pair(args: argparse.Namespace) -> Any:
+def chosen_pair(args: argparse.Namespace) -> "LoadedPair":
     """The pair named on the command line."""
     return load(args.target, args.device, args.dtype, **dict(args.files))
 

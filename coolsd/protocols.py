@@ -5,11 +5,14 @@ Shapes: B guidance branches (2: conditional, unconditional; 1 when the scale is 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Generator, Tensor
 
 from .trees import Shape
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ToProbs = Callable[[Tensor], Tensor]  # guided logits (..., V) to probability rows: the one way, for drafting and verifying
 
@@ -97,7 +100,7 @@ class Pair(Protocol):
     def begin(self, cfg_scale: float) -> tuple[Target, Drafter | None]:
         """Fresh sessions for one picture; B = 1 when cfg_scale is 1, else 2."""
 
-    def picture(self, tokens: list[int]) -> object:
+    def picture(self, tokens: list[int]) -> "Image":
         """PIL image of a whole or partial token sequence."""
 
     def free(self) -> None:

@@ -10,9 +10,12 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SCHEMA = 1
 
@@ -116,7 +119,7 @@ class Run:
     omega: tuple[float, ...]  # the schedule used; empty for plain AR
     rounds: list[Round]
     environment: dict[str, Any] = field(default_factory=dict)  # device, dtype, threads, versions
-    image: Any = None  # PIL.Image, not part of the JSON
+    image: "Image | None" = None  # not part of the JSON
 
     @property
     def tokens(self) -> list[int]:

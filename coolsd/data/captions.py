@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from .pictures import Record, read_pictures
-from .store import Progress
+from .store import progress, replacing
 
 SIDE = 64  # pixels; measures are taken on a small copy
 # name: hue interval in degrees (may wrap), for saturated pixels
@@ -172,18 +172,15 @@ def write_captions(images: Path, rows: list[Record], out: Path) -> Counter:
     if nameless := [row.file for row in rows if not row.label and not row.caption]:
         raise ValueError(f"{len(nameless)} lines have neither label nor caption (first: {nameless[0]}). Fill in one of these columns.")
     skipped: Counter = Counter()
-    progress = Progress("captions", len(rows), every=1000)
     wordings = [""] * len(rows)
-    for number, picture in read_pictures(images, rows, skipped):
-        wordings[number] = "|".join(captions(picture, rows[number]))
-        progress.update(number)
+    with progress(len(rows), "captions") as bar:
+        for number, picture in read_pictures(images, rows, skipped):
+            wordings[number] = "|".join(captions(picture, rows[number]))
+            bar.update()
     if not any(wordings):
         raise ValueError(f"None of the CSV's pictures can be read from {images}.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(out.name + ".part")
-    with part.open("w", newline="", encoding="utf-8") as handle:
+    with replacing(out) as part, part.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["file", "source", "label", "split", "captions"])
         writer.writerows([row.file, row.source, row.label, row.split, words] for row, words in zip(rows, wordings, strict=True))
-    part.rename(out)
     return skipped

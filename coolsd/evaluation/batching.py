@@ -40,6 +40,12 @@ def batched(pair: Pair, lanes: int) -> Pair:
     return pair
 
 
+def map_of(pair: Pair) -> Callable[..., Iterable]:
+    """`map`, which decodes at most `lanes` pictures at once where the pair is `batched`."""
+    workspaces = getattr(pair, "workspaces", None)
+    return workspaces.map if isinstance(workspaces, PassBatcher) else map
+
+
 @dataclass
 class _Request:
     """A submitted pass."""

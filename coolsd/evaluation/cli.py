@@ -33,11 +33,11 @@ def _command(args: argparse.Namespace) -> str:
 
 def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section: Callable[[dict[str, Any]], str] | None = None) -> None:
     """The figures as JSON, and the model card's section where there is a card."""
+    from ..data.store import save_text
     from .quality.cards import replace_section
 
-    args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"{name}.json"
-    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_text(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     if section:
         replace_section(args.out / "README.md", f"eval {args.what}", section(report))
     print(f"figures written to {path}", file=sys.stderr)
@@ -57,7 +57,7 @@ def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
     images, captions = getattr(args, "images", None), getattr(args, "csv", None)
     if (images is None) != (captions is None):
         raise ValueError("KID needs both the photos and their captions: give --images and --csv, or neither.")
-    if (getattr(args, "pictures", None) or 4) < 4:
+    if 0 < (getattr(args, "pictures", None) or 4) < 4:
         raise ValueError("Fewer than 4 pictures have no standard error. Give --pictures 4 or more.")
     args.out = args.out or (args.folder / "quick" if args.quick else out)
     target = str(Path(args.target).resolve()) if Path(args.target).is_dir() else args.target
@@ -87,12 +87,17 @@ def meadow(args: argparse.Namespace) -> None:
 def decoders(args: argparse.Namespace) -> None:
     """Decoders of the same codes side by side."""
     from ..models.vq import load_vq
-    from .quality.cards import decoders_table
-    from .quality.pair import QUICK, compare_decoders
+    from .quality.cards import decoders_section
+    from .quality.decoders import evaluate
+    from .quality.pair import QUICK
 
     study = _study(args)
-    tokenizers = {str(folder): load_vq(folder, args.grid) for folder in args.vq}
-    print(decoders_table(compare_decoders(study, tokenizers, QUICK.photos if args.quick else None)))
+    tokenizers = {name: load_vq(Path(folder), args.grid) for name, folder in args.vq}
+    args.pictures = 160 if args.pictures is None else args.pictures
+    report = evaluate(study, tokenizers, args.pictures, _settings(args), QUICK.photos if args.quick else None)
+    report = {"command": f"{_command(args)} --vq {' '.join(f'{name}=FOLDER' for name in tokenizers)}"} | report
+    _write(args, "decoders", report, decoders_section)
+    print(decoders_section(report))
 
 
 def quality(args: argparse.Namespace) -> None:
@@ -157,6 +162,12 @@ def schedules(args: argparse.Namespace) -> None:
     print("\n".join(words(report)))
 
 
+def named_folder(text: str) -> tuple[str, str]:
+    """NAME=FOLDER; a folder alone is its own name."""
+    name, _, folder = text.rpartition("=")
+    return name or folder, folder
+
+
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """The evaluations."""
     from .prompts import DEFAULTS
@@ -185,10 +196,10 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
         command.set_defaults(run=run)
         if run is decoders:
-            command.add_argument("--vq", type=Path, nargs="+", required=True, help="folders of JanusVQVAEs")
+            command.add_argument("--vq", type=named_folder, nargs="+", required=True, help="NAME=FOLDER of JanusVQVAEs")
             command.add_argument("--grid", type=int, default=16, help="tokens a side (default 16)")
-            continue
-        if run in (meadow, claims, schedules):
+            command.add_argument("--pictures", type=int, help="painted by the pair and decoded by each, 0 for none (default 160)")
+        elif run in (meadow, claims, schedules):
             usual = {meadow: 4, claims: 2, schedules: 1}[run]
             command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {usual})")
         else:

@@ -3,13 +3,11 @@
 Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured anew.
 """
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 from ..data.features import BATCH, Extract, eight_bit
 from ..data.metrics import psnr
 from ..data.pictures import Record, read_pictures, read_records, square
-from ..data.store import progress
+from ..data.store import digest, progress, save_arrays
 from ..models.vq import ImageTokenizer
 from .specks import isolation
 
@@ -71,10 +69,8 @@ class Networks:
 
 def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
     layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(PhotoFigures.__dataclass_fields__)}"
-    digest = hashlib.sha256("\n".join([str(images.resolve()), layout, *names]).encode())
-    for tensor in tokenizer.vqvae.state_dict().values() if reconstruct else ():
-        digest.update(tensor.float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    weights = tokenizer.vqvae.state_dict().values() if reconstruct else ()
+    return digest("\n".join([str(images.resolve()), layout, *names]), *weights, digits=16)
 
 
 def _part(
@@ -108,18 +104,18 @@ def measure(
         ValueError: no picture can be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts, began = [], perf_counter()
-    for done, start in enumerate(range(0, len(photos), PART), 1):
-        these = photos[start : start + PART]
-        path = folder / f"photos_{_digest(images, [p.file for p in these], tokenizer, reconstruct)}.npz"
-        if not path.exists():
-            arrays = _part(images, these, tokenizer, networks, reconstruct)
-            with (part := path.with_suffix(".part")).open("wb") as handle:
-                np.savez(handle, **arrays)
-            part.rename(path)
-            progress(min(done * PART, len(photos)), len(photos), began, "photos")
+    groups = [photos[start : start + PART] for start in range(0, len(photos), PART)]
+    paths = [folder / f"photos_{_digest(images, [p.file for p in group], tokenizer, reconstruct)}.npz" for group in groups]
+    missing = [(group, path) for group, path in zip(groups, paths, strict=True) if not path.exists()]
+    if missing:
+        with progress(sum(len(group) for group, _ in missing), "photos measured") as bar:
+            for group, path in missing:
+                save_arrays(path, **_part(images, group, tokenizer, networks, reconstruct))
+                bar.update(len(group))
+    parts = []
+    for i, path in enumerate(paths):
         with np.load(path) as archive:
-            parts.append({name: archive[name] + (start if name == "numbers" else 0) for name in archive.files if archive[name].size})
+            parts.append({name: archive[name] + (i * PART if name == "numbers" else 0) for name in archive.files if archive[name].size})
     parts = [part for part in parts if "numbers" in part]
     if not parts:
         raise ValueError(f"None of the CSV's pictures can be read from {images}.")

@@ -16,19 +16,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import METHODS, Settings, load, statistics, stream, validate
-from ..data.store import fingerprint, progress
+from ..data.store import fingerprint, progress, save_text
 from ..models.loading import best_device
 from ..protocols import Pair
 from ..trace import Round
 from ..trees import chain
-from .batching import PassBatcher, batched
+from .batching import batched, map_of
 
 LANES = 16  # pictures that a worker decodes at once
 CHUNK = 64  # tokens a scoring pass: what the targets' caches have room for behind the last cell
@@ -86,8 +85,7 @@ def _score(logits: Tensor, tokens: Tensor) -> float:
 
 def sample(pair: Pair, jobs: Sequence[Job]) -> list[Sample]:
     """Decode pictures, several at once where the pair is `batched`, and score them."""
-    workspaces = getattr(pair, "workspaces", None)
-    decoded = (workspaces.map if isinstance(workspaces, PassBatcher) else map)(partial(_decode, pair), jobs)
+    decoded = map_of(pair)(partial(_decode, pair), jobs)
     return [_scored(pair, job, rounds) for job, rounds in zip(jobs, decoded, strict=True)]
 
 
@@ -163,7 +161,7 @@ def collection(folder: Path, target: str, opener: Opener, weights: str | None = 
         return stored
     folder.mkdir(parents=True, exist_ok=True)
     now["dtype"] = str(opener(target, None).environment.get("dtype", "float32"))
-    path.write_text(json.dumps(now), encoding="utf-8")
+    save_text(path, json.dumps(now))
     return now
 
 
@@ -248,17 +246,16 @@ def collect(
     if not missing:
         return
     workers = workers or (os.cpu_count() or 1 if best_device() == "cpu" else 1)
-    began = perf_counter()
     with ExitStack() as stack:
-        files = {}
+        files, bar = {}, stack.enter_context(progress(len(missing), "pictures"))
         decoded = (one for batch in _decoded(missing, opener, target, dtype, min(workers, len(missing))) for one in batch)
-        for done, one in enumerate(decoded, 1):
+        for one in decoded:
             if one.label not in files:
                 files[one.label] = stack.enter_context(label_path(folder, one.label).open("a", encoding="utf-8"))
                 if not files[one.label].tell():
                     print(json.dumps(labels[one.label], ensure_ascii=False), file=files[one.label])
             print(json.dumps(asdict(one), ensure_ascii=False), file=files[one.label], flush=True)
-            progress(done, len(missing), began)
+            bar.update()
             yield one
 
 

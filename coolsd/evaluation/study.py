@@ -13,7 +13,7 @@ from ..data.features import eight_bit, features
 from ..data.pictures import Record
 from ..data.store import fingerprint
 from ..models.pair import LoadedPair
-from ..models.vq import to_uint8
+from ..models.vq import ImageTokenizer, to_uint8
 from .photos import Networks, PhotoFigures, measure
 from .samples import Job, Opener, Sample, collect, collection, open_pair
 
@@ -62,9 +62,9 @@ class Study:
         """Figures of photos, as `photos.measure`."""
         return measure(self.images, photos, self.pair.tokenizer, self.networks, self.folder, reconstruct)
 
-    def pixels(self, samples: Sequence[Sample]) -> Tensor:
-        """Pictures (N, 3, H, W) in [-1, 1], rounded to 8 bits."""
-        tokenizer = self.pair.tokenizer
+    def pixels(self, samples: Sequence[Sample], tokenizer: ImageTokenizer | None = None) -> Tensor:
+        """Pictures (N, 3, H, W) in [-1, 1], rounded to 8 bits; by the pair's tokenizer or another of the same codes."""
+        tokenizer = tokenizer or self.pair.tokenizer
         codes = (torch.tensor([s.tokens], device=tokenizer.codebook.device) for s in samples)
         return eight_bit(torch.cat([tokenizer.decode(one).cpu() for one in codes]))
 

@@ -40,12 +40,12 @@ class TargetSpec:
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
-    def needs(self, drafter: Any = None) -> dict[str, float]:
+    def needs(self, drafter: str | Path | None = None) -> dict[str, float]:
         """GB of memory by part. drafter: as for `load`; None stands for the catalog's, where there is one."""
         drafts = drafter != "none" and (drafter is not None or any(part.what == "drafter" for part in self.parts))
         return {what: size for what, size in self.memory.items() if drafts or what != "drafter"}
 
-    def gigabytes(self, drafter: Any = None) -> float:
+    def gigabytes(self, drafter: str | Path | None = None) -> float:
         """Memory it needs in all; drafter as for `needs`."""
         return sum(self.needs(drafter).values())
 
@@ -120,7 +120,7 @@ def check_parts(name: str, parts: Collection[str]) -> None:
         raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
 
 
-def available(name: str, **paths: Any) -> list[str]:
+def available(name: str, **paths: str | Path | None) -> list[str]:
     """What keeps a target from being used here, one line each; empty when nothing does. Downloads nothing.
 
     Args:

@@ -28,7 +28,7 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def named_device(value: Any) -> str:
+def named_device(value: str | torch.device | None) -> str:
     """A device that is here; None takes the best.
 
     Raises:
@@ -44,7 +44,7 @@ def named_device(value: Any) -> str:
     return str(device)
 
 
-def named_dtype(value: Any) -> torch.dtype | None:
+def named_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
     """A dtype of weights, from itself or its name; None stays None.
 
     Raises:
@@ -91,7 +91,7 @@ def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]
     return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
 
 
-def plan(entry: TargetSpec, device: str, paths: dict[str, Any]) -> None:
+def plan(entry: TargetSpec, device: str, paths: dict[str, str | Path]) -> None:
     """Say what memory goes where, and refuse what cannot fit.
 
     Raises:
@@ -107,7 +107,7 @@ def plan(entry: TargetSpec, device: str, paths: dict[str, Any]) -> None:
             raise LoadError(f"{entry.title} needs {total:.1f} GB of GPU memory and {free:.1f} GB are free. Close what uses the GPU.")
 
 
-def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None, paths: dict[str, Any]) -> LoadedPair:
+def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None, paths: dict[str, str | Path]) -> LoadedPair:
     paths = {what: path if path == "none" else Path(path).expanduser() for what, path in paths.items()}
     plan(entry, device, paths)
     for part in entry.parts:
@@ -142,7 +142,7 @@ _pairs: dict[tuple, LoadedPair] = {}
 _lock = threading.Lock()
 
 
-def load(name: str = "meadow", device: str | None = None, dtype: Any = None, **paths: Any) -> LoadedPair:
+def load(name: str = "meadow", device: str | None = None, dtype: str | torch.dtype | None = None, **paths: str | Path | None) -> LoadedPair:
     """A pair by name; see coolsd.load. Loaded once for the same arguments.
 
     Args:

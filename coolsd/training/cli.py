@@ -226,7 +226,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     for name, value in {"dim": 384, "layers": 12, "heads": 6, "ffn": 1024, "caption-tokens": 24, "grid": 16}.items():
         third.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     begin = third.add_mutually_exclusive_group()
-    begin.add_argument("--grow", type=Path, help="checkpoint of a shallower target to start from")
+    begin.add_argument("--grow", type=Path, help="checkpoint of a shallower target, or folder of a pair with one, to start from")
     begin.add_argument("--start", type=Path, help="folder of a pair whose target to start from, of the same sizes")
     third.add_argument("--eager", action="store_true", help="without torch.compile")
     fourth = steps.add_parser("drafter", help="an EAGLE-1 drafter for any target")

@@ -1,6 +1,5 @@
 """Photos to tokens, once: each picture in a few flips and crops, kept on disk for the target and the drafter."""
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 
 from ..data.pictures import Record, read_pictures, square
-from ..data.store import Progress
+from ..data.store import digest, progress, save_arrays
 from ..models.vq import ImageTokenizer
 
 BATCH = 16
@@ -41,11 +40,8 @@ def encode_part(
 
 def _digest(tokenizer: ImageTokenizer) -> str:
     """Changes with anything that codes depend on, and not with the decoder."""
-    digest = hashlib.sha256()
-    for name, tensor in tokenizer.vqvae.state_dict().items():
-        if name.startswith(("encoder.", "quant_conv.", "quantize.")):
-            digest.update(tensor.float().cpu().numpy().tobytes())
-    return digest.hexdigest()
+    parts = ("encoder.", "quant_conv.", "quantize.")
+    return digest(*(tensor for name, tensor in tokenizer.vqvae.state_dict().items() if name.startswith(parts)))
 
 
 def encode_to(folder: Path, images: Path, rows: list[Record], tokenizer: ImageTokenizer, variants: int) -> Counter:
@@ -66,15 +62,12 @@ def encode_to(folder: Path, images: Path, rows: list[Record], tokenizer: ImageTo
     parts = list(itertools.product(range(variants), range(0, len(rows), PART)))
     parts = [(variant, start, folder / f"tokens_{variant}_{start // PART:03d}.npz") for variant, start in parts]
     parts = [part for part in parts if not part[2].exists()]
-    progress = Progress("encode", len(parts), every=1)
-    for step, (variant, start, path) in enumerate(parts):
-        codes = list(encode_part(images, rows, order[start : start + PART], tokenizer, variant, skipped))
-        if codes:
-            part = path.with_suffix(".part")
-            with part.open("wb") as handle:
-                np.savez(handle, rows=np.array([n for n, _ in codes]), tokens=np.stack([t for _, t in codes]))
-            part.rename(path)
-        progress.update(step)
+    with progress(len(parts), "parts encoded") as bar:
+        for variant, start, path in parts:
+            codes = list(encode_part(images, rows, order[start : start + PART], tokenizer, variant, skipped))
+            if codes:
+                save_arrays(path, rows=np.array([n for n, _ in codes]), tokens=np.stack([t for _, t in codes]))
+            bar.update()
     if not any(folder.glob("tokens_*.npz")):
         raise ValueError(f"None of the CSV's pictures can be read from {images}.")
     return skipped

@@ -8,15 +8,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import JanusVQVAE
 
+from ..data.store import replacing
 from ..models.eagle import EagleConfig
 from ..models.llamagen.network import LlamaGenConfig
 
 
 def _write(path: Path, state: dict[str, Tensor], dtype: torch.dtype, config: dict[str, object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    save_file({name: tensor.to(dtype).cpu().contiguous() for name, tensor in state.items()}, part)
-    part.rename(path)
+    with replacing(path) as part:
+        save_file({name: tensor.to(dtype).cpu().contiguous() for name, tensor in state.items()}, part)
     (path.parent / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
@@ -58,9 +57,7 @@ def export_drafter(state: dict[str, Tensor], config: EagleConfig, folder: Path, 
 
 def export_vq(vqvae: JanusVQVAE, folder: Path) -> None:
     """Write a picture tokenizer as transformers does: config.json and model.safetensors, float32."""
-    folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.float().cpu().contiguous() for name, tensor in vqvae.state_dict().items()}
-    part = folder / "model.part"
-    save_file(state, part, metadata={"format": "pt"})
-    part.rename(folder / "model.safetensors")
+    with replacing(folder / "model.safetensors") as part:
+        save_file(state, part, metadata={"format": "pt"})
     vqvae.config.save_pretrained(folder)

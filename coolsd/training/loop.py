@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data.store import Progress, load_checkpoint, save_checkpoint
+from ..data.store import load_checkpoint, progress, save_checkpoint
 from .muon import RatedOptimizer, prepare
+
+SMOOTHING = 0.95  # of the loss that is shown
 
 
 @dataclass(frozen=True)
@@ -128,23 +130,26 @@ class Training:
         save_checkpoint(self.checkpoint, **{self.name: self.module.state_dict()}, optimizers=optimizers, step=step)
 
     def fit(self, start: int, loss_of: Callable[[int], Tensor], note: Callable[[], str] = str) -> None:
-        """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a line that ends in note() every so often.
+        """Steps from `start` to the recipe's end on loss_of(step), with a checkpoint and a note(), shown beside the loss, every so often.
 
         Of several processes each computes its own loss; the first one writes.
         """
         recipe = self.recipe
         schedule = Trapezoid(recipe.steps, recipe.warmup, round(recipe.decay * recipe.steps))
-        progress = Progress(self.name, recipe.steps, start=start)
-        for step in range(start, recipe.steps):
-            prepare(self.optims, schedule(step))
-            loss = loss_of(step)
-            loss.backward()
-            self.process.share(self.module)
-            for optim, _ in self.optims:
-                optim.step()
-            if self.process.rank:
-                continue
-            due = (step + 1) % recipe.every == 0 or step + 1 == recipe.steps
-            if due:
-                self.save(step + 1)
-            progress.update(step, loss.item(), note() if due else "")
+        smooth, last_note = None, ""
+        with progress(recipe.steps, self.name, start) as bar:
+            for step in range(start, recipe.steps):
+                prepare(self.optims, schedule(step))
+                loss = loss_of(step)
+                loss.backward()
+                self.process.share(self.module)
+                for optim, _ in self.optims:
+                    optim.step()
+                if self.process.rank:
+                    continue
+                if (step + 1) % recipe.every == 0 or step + 1 == recipe.steps:
+                    self.save(step + 1)
+                    last_note = note()
+                smooth = loss.item() if smooth is None else SMOOTHING * smooth + (1 - SMOOTHING) * loss.item()
+                bar.set_postfix_str(f"loss {smooth:.4f} {last_note}".rstrip(), refresh=False)
+                bar.update()

@@ -5,6 +5,7 @@ features of the code's vector, folded into plain weights when saved. And a shall
 """
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,21 +111,33 @@ def deepen(trainee: Trainee, config: LlamaGenConfig, codebook: Tensor) -> Traine
     return deep
 
 
-def grown(checkpoint: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
-    """The trainee of a shallower run's checkpoint, deepened to config.layers.
+def _depth(names: Iterable[str], prefix: str) -> int:
+    """Layers of a model, from its weights' names; 0 where none is a layer's."""
+    return max((1 + int(name.removeprefix(prefix).split(".")[0]) for name in names if name.startswith(prefix)), default=0)
+
+
+def grown(source: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
+    """A shallower trainee deepened to config.layers.
+
+    Args:
+        source: checkpoint of the shallower run, or folder of a pair whose finished target is deepened.
 
     Raises:
-        ValueError: the checkpoint is not of such a run.
+        ValueError: the source is neither, or its depth does not divide config.layers.
     """
     try:
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["trainee"]
-        layers = 1 + max(int(name.split(".")[2]) for name in state if name.startswith("model.layers."))
-        shallow = Trainee(replace(config, layers=layers), codebook)
-        shallow.load_state_dict(state)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{checkpoint} is no checkpoint of a shallower target of these sizes.") from error
+        if source.is_dir():
+            layers = _depth(load_file(source / "target.safetensors"), "layers.")
+            shallow = continued(source, replace(config, layers=layers), codebook)
+        else:
+            state = torch.load(source, map_location="cpu", weights_only=True)["trainee"]
+            layers = _depth(state, "model.layers.")
+            shallow = Trainee(replace(config, layers=layers), codebook)
+            shallow.load_state_dict(state)
+    except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{source} holds no shallower target of these sizes, as a checkpoint or as a pair's folder.") from error
     if config.layers % layers:
-        raise ValueError(f"--layers must be a multiple of the {layers} layers in {checkpoint.name}.")
+        raise ValueError(f"--layers must be a multiple of the {layers} layers in {source.name}.")
     return deepen(shallow, config, codebook)
 
 

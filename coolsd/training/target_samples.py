@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import generate
-from ..data.store import Progress, load_checkpoint, save_checkpoint
+from ..data.store import load_checkpoint, progress, save_checkpoint
 from ..models.cache import KVCache
 from ..models.layers import eager_rope, prefix_mask
 from ..models.llamagen.session import LlamaGenPair
@@ -75,17 +75,17 @@ def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, samplin
     state = load_checkpoint(path)
     if state is None or state["made_by"] != made_by:
         state = {"made_by": made_by, "prompts": [], "tokens": []}
-    progress = Progress("samples", count, every=BATCH, start=len(state["tokens"]))
-    while (done := len(state["tokens"])) < count:
-        chosen = [prompts[i % len(prompts)] for i in range(done, min(done + BATCH, count))]
-        if isinstance(pair, LlamaGenPair):
-            tokens = sample(pair, chosen, sampling, torch.Generator().manual_seed(seed + done))
-        else:
-            tokens = _one_by_one(pair, chosen, sampling, seed + done)
-        state["prompts"] += chosen
-        state["tokens"] += tokens.unbind()
-        save_checkpoint(path, **state)
-        progress.update(len(state["tokens"]) - 1)
+    with progress(count, "samples", len(state["tokens"])) as bar:
+        while (done := len(state["tokens"])) < count:
+            chosen = [prompts[i % len(prompts)] for i in range(done, min(done + BATCH, count))]
+            if isinstance(pair, LlamaGenPair):
+                tokens = sample(pair, chosen, sampling, torch.Generator().manual_seed(seed + done))
+            else:
+                tokens = _one_by_one(pair, chosen, sampling, seed + done)
+            state["prompts"] += chosen
+            state["tokens"] += tokens.unbind()
+            save_checkpoint(path, **state)
+            bar.update(len(chosen))
     return list(zip(state["prompts"], state["tokens"], strict=True))[:count]
 
 

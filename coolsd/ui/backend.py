@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
+from ..methods import Method
 from ..models.catalog import Files, TargetStatus, target_statuses
+from ..protocols import Pair
 from ..trace import Round
 
 log = logging.getLogger(__name__)
@@ -63,13 +64,13 @@ class RunQueue:
 class Backend:
     """What the page needs of the project; tests put a small pair here."""
 
-    load: Callable[[str], Any]
+    load: Callable[[str], Pair]
     stream: Callable[..., Iterator[Round]]
-    methods: Mapping[str, Any]
+    methods: Mapping[str, Method]
     target_statuses: Callable[[], Mapping[str, TargetStatus]] = lambda: EMBEDDED
     run_queue: RunQueue = field(default_factory=RunQueue)
 
-    def statuses_for(self, name: Any) -> Mapping[str, TargetStatus]:
+    def statuses_for(self, name: object) -> Mapping[str, TargetStatus]:
         """The targets, as far as it takes to judge this one: what the embedded pair needs is known without a look."""
         return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.target_statuses()
 
@@ -91,14 +92,14 @@ class Loading:
     """A pair being loaded. `done` is set when `pair` or `error` is."""
 
     done: threading.Event = field(default_factory=threading.Event)
-    pair: Any = None
+    pair: Pair | None = None
     error: str = ""
 
 
 class Loader:
     """Loads each pair once, in a thread of its own, whoever asks first."""
 
-    def __init__(self, load: Callable[[str], Any]):
+    def __init__(self, load: Callable[[str], Pair]):
         self._load = load
         self._lock = threading.Lock()
         self._pairs: dict[str, Loading] = {}

@@ -11,15 +11,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..models.prompt_domain import notice
-from ..settings import SettingsError
+from ..protocols import Pair
+from ..settings import Settings, SettingsError
 from ..trace import Round
 from . import figures, lanes
 from .backend import Backend, Full, Loader
 from .controls import Request
 from .lanes import Lane
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 log = logging.getLogger(__name__)
 PACE = 0.3  # seconds between two updates of the page
@@ -43,7 +47,7 @@ class View:
     lanes: dict[str, Any] | None = None
     chart: dict[str, Any] | None = None
     headline: dict[str, str] | None = None
-    images: tuple[Any, Any] | None = None
+    images: tuple["Image | None", "Image | None"] | None = None
     export: dict[str, str] | None = None
     ended: bool = False
 
@@ -63,7 +67,7 @@ def snapshot(pair_of_lanes: list[Lane], status: str, token_seconds: float | None
     )
 
 
-def rounds_until(stop: Event, backend: Backend, pair: Any, settings: dict[str, Any]) -> Iterator[Round]:
+def rounds_until(stop: Event, backend: Backend, pair: Pair, settings: dict[str, Any]) -> Iterator[Round]:
     """The engine's rounds; none after `stop` was set.
 
     Raises:
@@ -76,7 +80,7 @@ def rounds_until(stop: Event, backend: Backend, pair: Any, settings: dict[str, A
                 raise Stopped
 
 
-def plain_step(backend: Backend, pair: Any, settings: Any, stop: Event) -> float:
+def plain_step(backend: Backend, pair: Pair, settings: Settings, stop: Event) -> float:
     """Median seconds of a plain AR token on this machine, prefill and the first step left out. Also warms the target up."""
     ar_settings = {**settings.to_dict(), "method": "ar", "max_tokens": min(AR_STEPS, pair.grid[0] * pair.grid[1])}
     with closing(rounds_until(stop, backend, pair, ar_settings)) as rounds:
@@ -84,7 +88,7 @@ def plain_step(backend: Backend, pair: Any, settings: Any, stop: Event) -> float
     return median_of.median(seconds[2:] or seconds)
 
 
-def decode(backend: Backend, pair: Any, lane: Lane, stop: Event) -> Iterator[None]:
+def decode(backend: Backend, pair: Pair, lane: Lane, stop: Event) -> Iterator[None]:
     """Run one lane; yields when there is something new to show, at most every PACE seconds and at least once a round after that."""
     lane.state = "running"
     last_update, rest = perf_counter(), PACE
@@ -116,7 +120,7 @@ def wait_for_turn(ahead: Callable[[], int], stop: Event) -> Iterator[View]:
             raise Stopped
 
 
-def wait_for_pair(backend: Backend, loader: Loader, target: str, stop: Event) -> Generator[View, None, Any]:
+def wait_for_pair(backend: Backend, loader: Loader, target: str, stop: Event) -> Generator[View, None, Pair]:
     """Views while the pair loads, with the memory it takes; returns the pair.
 
     Raises:
@@ -165,14 +169,14 @@ def compare(backend: Backend, loader: Loader, request: Request, stop: Event | No
         yield failed(pair_of_lanes, f"The run failed: {reason}. Press Generate to try again, or change the settings.", token_seconds)
 
 
-def last(pair_of_lanes: list[Lane], status: str, tone: str, pair: Any, token_seconds: float | None) -> View:
+def last(pair_of_lanes: list[Lane], status: str, tone: str, pair: Pair, token_seconds: float | None) -> View:
     """The last view of a run that decoded something: pictures to compare, and both runs to download."""
     images = tuple(lane.image for lane in pair_of_lanes)
     export = lanes.bundle(pair_of_lanes, pair.name, pair.environment, token_seconds)
     return snapshot(pair_of_lanes, status, token_seconds, tone=tone, images=images, export=export, ended=True)
 
 
-def stopped(pair_of_lanes: list[Lane], pair: Any, token_seconds: float | None) -> View:
+def stopped(pair_of_lanes: list[Lane], pair: Pair, token_seconds: float | None) -> View:
     """The last view of a run that was stopped: what was decoded stays, to look at and to download."""
     again = "Press Generate to start again."
     if not any(lane.rounds for lane in pair_of_lanes):

@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..exports import Comparison, data_uri, file_stem, png, preview
-from ..methods import METHODS, omega
+from ..methods import METHODS, Method, omega
 from ..settings import Settings
 from ..trace import Round, Run, Stats, statistics
 from .templates import READOUT
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 BADGES = {
     "empty": "",
@@ -32,10 +35,10 @@ class Lane:
     state: str = "waiting"
     rounds: list[Round] = field(default_factory=list)
     picture: str = ""
-    image: Any = None
+    image: "Image | None" = None
 
     @property
-    def method(self) -> Any:
+    def method(self) -> Method:
         return METHODS[self.settings.method]
 
     @property
@@ -59,12 +62,12 @@ def from_run(run: Run) -> Lane:
     return lane
 
 
-def show_partial(lane: Lane, image: Any) -> None:
+def show_partial(lane: Lane, image: "Image") -> None:
     """Put a preview into the lane."""
     lane.picture = preview(image)
 
 
-def finish(lane: Lane, image: Any, target: str, environment: dict[str, Any], state: str = "done") -> None:
+def finish(lane: Lane, image: "Image", target: str, environment: dict[str, Any], state: str = "done") -> None:
     """The lane's last token is out: the picture in full quality, with its settings inside."""
     lane.state, lane.image = state, image
     lane.picture = data_uri(png(image, lane.run(target, environment)), "image/png")

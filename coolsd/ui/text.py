@@ -1,6 +1,6 @@
 """The page's words: what each number means, the targets, the examples and the About tab."""
 
-from typing import Any
+from ..models.catalog import TargetStatus
 
 EXAMPLES = (
     "a pink rose on a dark background",
@@ -104,7 +104,7 @@ The two lanes are decoded one after the other, with the same prompt, seed and sa
 """
 
 
-def describe_target(target_status: Any) -> str:
+def describe_target(target_status: TargetStatus) -> str:
     """What a target needs, in Markdown; empty for one that simply runs."""
     lines = [*target_status.missing, *target_status.advice]
     if not target_status.missing and not target_status.plan:

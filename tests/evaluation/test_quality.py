@@ -18,7 +18,7 @@ from coolsd.data import features, metrics, store
 from coolsd.data.pictures import square
 from coolsd.evaluation import photos, samples, specks
 from coolsd.evaluation.prompts import DEFAULTS, FIXED, PromptCase
-from coolsd.evaluation.quality import cards, defaults, methods, pair, probe
+from coolsd.evaluation.quality import cards, decoders, defaults, methods, pair, probe
 from coolsd.evaluation.study import Study
 from coolsd.models.vq import ImageTokenizer
 from coolsd.training.target import Trainee
@@ -184,10 +184,10 @@ def test_kid_of_reconstructions_is_one_half_against_the_other():
         return photos.PhotoFigures(torch.arange(40), named, judged, empty, empty, torch.full((40,), 22.0))
 
     real, copies = measured(0.0), measured(0.5)
-    figures = pair.reconstruction_figures(copies, real)
+    figures = decoders.reconstruction_figures(copies, real)
     assert figures["kid_lite2"] == {"value": (k := metrics.kid(copies.judged[::2], real.judged[1::2])).value, "error": k.error}
     assert figures["kid_lite0"]["value"] == metrics.kid(copies.features[::2], real.features[1::2]).value
-    assert pair.reconstruction_figures(real, real)["kid_lite2"]["value"] < figures["kid_lite2"]["value"]
+    assert decoders.reconstruction_figures(real, real)["kid_lite2"]["value"] < figures["kid_lite2"]["value"]
     assert figures["psnr_db"]["value"] == 22
 
 
@@ -197,12 +197,20 @@ def test_decoders_stand_side_by_side(album, tmp_path, monkeypatch, capsys):
     made.save_pretrained(tmp_path / "old")
     made.decoder.conv_out.bias += 0.1
     made.save_pretrained(tmp_path / "new")
-    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--grid", "4"]
-    assert cli.main(["eval", "decoders", *where, "--vq", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| decoder | PSNR | KID × 1000, lite2 | KID × 1000, lite0 |"
-    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {tmp_path / name}" for name in ("old", "new")]
-    assert lines[2].split(" | ")[1:] != lines[3].split(" | ")[1:]
+    where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--workers", "1"]
+    where += ["--target", str(write_tiny(tmp_path / "pair")), "--out", str(tmp_path / "out"), "--grid", "4", "--top-k", "9"]
+    folders = [f"{name}={tmp_path / name}" for name in ("old", "new")]
+    assert cli.main(["eval", "decoders", *where, "--pictures", "5", "--vq", *folders]) == 0
+    report = json.loads((tmp_path / "out" / "decoders.json").read_text())
+    old, new = report["rows"]["old"], report["rows"]["new"]
+    assert old["reconstructions"]["psnr_db"] != new["reconstructions"]["psnr_db"]
+    assert old["painted"]["kid_lite2"] != new["painted"]["kid_lite2"]
+    assert capsys.readouterr().out.strip() in (tmp_path / "out" / "README.md").read_text()
+    assert report["command"].endswith("--pictures 5 --top-k 9 --vq old=FOLDER new=FOLDER")
+    assert cli.main(["eval", "decoders", *where, "--pictures", "0", "--vq", str(tmp_path / "old")]) == 0
+    out = capsys.readouterr().out
+    assert f"| {tmp_path / 'old'} | " in out
+    assert "painted" not in out
 
 
 def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tmp_path):

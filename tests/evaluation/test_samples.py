@@ -109,7 +109,7 @@ def test_a_half_written_line_is_dropped_and_only_its_picture_decoded_again(tmp_p
     path.write_bytes(path.read_bytes()[:-9])
     capsys.readouterr()
     again = list(collect(jobs(), tmp_path, workers=1, opener=open_tiny))
-    assert "1/1 pictures" in capsys.readouterr().err
+    assert "pictures: 1/1" in capsys.readouterr().err
     assert {(s.label, s.seed): s.tokens for s in again} == {(s.label, s.seed): s.tokens for s in first}
     path.write_bytes(b'{"half')
     assert len(list(collect(jobs(), tmp_path, workers=1, opener=open_tiny))) == 4

@@ -27,7 +27,7 @@ from coolsd.training.drafter import DrafterRecipe, Examples, drafter_loss, train
 from coolsd.training.export import export_drafter
 from coolsd.training.loop import ALONE, Process, Training, Trapezoid
 from coolsd.training.muon import orthogonal
-from coolsd.training.target import TargetRecipe, Trainee, continued, deepen
+from coolsd.training.target import TargetRecipe, Trainee, continued, deepen, grown
 from coolsd.training.target_samples import Sampling, accept_lengths, sample, self_generated
 
 
@@ -241,6 +241,24 @@ def test_a_grown_target_computes_what_the_shallow_one_does():
         torch.testing.assert_close(deep.model(x, rope, None), small.model(x, rope, None))
     assert len(deep.model.layers) == 2
     torch.testing.assert_close(deep.folded()["output.weight"], small.folded()["output.weight"])
+
+
+def test_a_finished_target_is_grown_from_its_folder(tmp_path):
+    folder, codebook = write_tiny(tmp_path / "pair"), torch.randn(CONFIG.vocab, 8)
+    deep = grown(folder, replace(CONFIG, layers=2 * CONFIG.layers), codebook)
+    assert len(deep.model.layers) == 2 * CONFIG.layers
+    for block in deep.model.layers[1::2]:  # behind each old block a new one that changes nothing yet
+        assert not block.attention.wo.weight.any()
+        assert not block.feed_forward.w2.weight.any()
+    plain, x = tiny_pair().target_model, torch.randn(1, 5, CONFIG.dim)
+    with torch.inference_mode():
+        rope = plain.rope()[6:11]
+        torch.testing.assert_close(deep.model(x, rope, None), plain(x, rope, None))
+    torch.testing.assert_close(deep.folded()["output.weight"], plain.output.weight)
+    with pytest.raises(ValueError, match="multiple of the 2 layers"):
+        grown(folder, replace(CONFIG, layers=3), codebook)
+    with pytest.raises(ValueError, match="holds no shallower target"):
+        grown(tmp_path, CONFIG, codebook)
 
 
 def test_a_finished_target_is_trained_on_from_its_weights(tmp_path):

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from ... import stream
+from ...data.store import progress
 from ...protocols import Pair
-from ..samples import LANES, progress
+from ..batching import map_of
+from ..samples import LANES
 from .estimator import Estimate, Totals
-from .recording import at_once
 from .schedules import FAMILIES, Evaluator
 
 OTHER_SEEDS = 1000  # added to a recording's seed
@@ -68,15 +68,16 @@ def runs(
     known = {one["key"]: one for one in map(json.loads, (line for line in lines if line.endswith("}")))}
     missing = [i for i, key in enumerate(keys) if key not in known]
     if missing:
-        opened, began = pair(), perf_counter()
-        for start in range(0, len(missing), LANES):
-            part = missing[start : start + LANES]
-            figures = list(at_once(opened)(lambda i: _run(opened, length, jobs[i], common), part))
-            with path.open("a", encoding="utf-8") as handle:
-                for i, one in zip(part, figures, strict=True):
-                    known[keys[i]] = one
-                    print(json.dumps({"key": keys[i]} | one), file=handle)
-            progress(start + len(part), len(missing), began, "real runs")
+        opened = pair()
+        with progress(len(missing), "real runs") as bar:
+            for start in range(0, len(missing), LANES):
+                part = missing[start : start + LANES]
+                figures = list(map_of(opened)(lambda i: _run(opened, length, jobs[i], common), part))
+                with path.open("a", encoding="utf-8") as handle:
+                    for i, one in zip(part, figures, strict=True):
+                        known[keys[i]] = one
+                        print(json.dumps({"key": keys[i]} | one), file=handle)
+                bar.update(len(part))
     return [known[key] for key in keys]
 
 

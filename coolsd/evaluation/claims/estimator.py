@@ -132,9 +132,9 @@ def _spent(p: Tensor, log_p: Tensor, kept: Tensor, weight: Tensor) -> Tensor:
     scaled = weight[..., None] * p
     over = kept - scaled
     excess = (-over).clamp(min=0)
-    left = excess.sum(-1)
+    mass = excess.sum(-1)
     rejected = (weight - kept.sum(-1)).clamp(min=0)
-    emitted = kept + (rejected / torch.where(left > 0, left, 1.0))[..., None] * excess
+    emitted = kept + (rejected / torch.where(mass > 0, mass, 1.0))[..., None] * excess
     gain = (emitted.log() - log_p - weight.log()[..., None]).masked_fill(emitted <= 0, 0.0)
     parts = (over.clamp(min=0), emitted * gain, (emitted - scaled) * log_p)
     return torch.stack([part.sum(-1, dtype=torch.float64) for part in parts], -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..batching import crowded
+from ..batching import batched
 from ..prompts import FIXED
 from ..samples import LANES
 from ..study import Study
@@ -51,10 +51,10 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
     """
     folder = study.own / "schedules"
     # No two pictures share their random numbers; those of fewer prompts or seeds are among those of more.
-    jobs = [(asked.prompt, turn * len(FIXED) + i) for turn in range(size.seeds) for i, asked in enumerate(FIXED[: size.prompts])]
+    jobs = [(case.prompt, turn * len(FIXED) + i) for turn in range(size.seeds) for i, case in enumerate(FIXED[: size.prompts])]
 
     def pair():
-        return crowded(study.pair, LANES)
+        return batched(study.pair, LANES)
 
     recorded = recordings(pair, folder, jobs, size.recorded, common)
     rounds = Rounds.of(recorded, size.length)
@@ -79,11 +79,11 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
 
 def words(report: dict[str, Any]) -> list[str]:
     """What a terminal shows."""
-    drift, found = report["martingale"], report["by_position"]
+    drift, by_position = report["martingale"], report["by_position"]
     out = [
         f"{report['rounds']} rounds of Eagle-1 over {report['size']['prompts']} prompts, read at draft length {report['size']['length']}",
         f"mean of log p + H over its tokens {drift['value']:+.4f} ± {drift['error']:.4f} (lossless: 0)",
-        "acceptance by position, once reached: " + " ".join(f"{share:.3f}" for share in found["accepted"]),
+        "acceptance by position, once reached: " + " ".join(f"{share:.3f}" for share in by_position["accepted"]),
         *lines(report),
     ]
     if "checks" in report:

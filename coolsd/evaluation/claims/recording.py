@@ -4,14 +4,11 @@ A recording belongs to one prompt, seed and settings and to the weights whose fo
 so that a stopped collection goes on. Rows are sparse (codes that neither p nor q can emit are left out) and float16.
 """
 
-import hashlib
 import json
-import os
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,10 +16,11 @@ import torch
 from torch import Generator, Tensor
 
 from ... import stream
+from ...data.store import digest, progress, save_arrays
 from ...protocols import Draft, Drafter, Pair, Step, Target, ToProbs
 from ...trees import Shape
-from ..batching import Together
-from ..samples import LANES, progress
+from ..batching import map_of
+from ..samples import LANES
 
 LENGTH = 10  # draft positions recorded: shorter drafts are read off the same rows
 SCALE = 2.0**14  # keeps float16 out of its subnormal range down to probabilities of 4e-9
@@ -202,7 +200,7 @@ def unpack(prompt: str, seed: int, arrays: dict[str, np.ndarray]) -> Recording:
 
 
 def _file(folder: Path, key: dict[str, Any]) -> Path:
-    return folder / f"{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}.npz"
+    return folder / f"{digest(json.dumps(key, sort_keys=True), digits=16)}.npz"
 
 
 def _read(path: Path, key: dict[str, Any]) -> Recording | None:
@@ -213,12 +211,6 @@ def _read(path: Path, key: dict[str, Any]) -> Recording | None:
         return unpack(key["prompt"], key["seed"], arrays) if json.loads(str(arrays["key"])) == key else None
     except (FileNotFoundError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-
-
-def at_once(pair: Pair) -> Callable[..., Iterable]:
-    """`map` over at most LANES jobs, all decoded at once where the pair can."""
-    rooms = getattr(pair, "rooms", None)
-    return rooms.map if isinstance(rooms, Together) else map
 
 
 def recordings(
@@ -237,19 +229,17 @@ def recordings(
     if not missing:
         return stored
     folder.mkdir(parents=True, exist_ok=True)
-    opened, began = pair(), perf_counter()
+    opened = pair()
 
     def one(i: int) -> None:
         key = keys[i]
         arrays = record(opened, key["prompt"], key["seed"], length, settings)
-        path = _file(folder, key)
-        part = path.with_suffix(".part.npz")
-        np.savez(part, key=json.dumps(key), **arrays)
-        os.replace(part, path)
+        save_arrays(_file(folder, key), key=json.dumps(key), **arrays)
         stored[i] = unpack(key["prompt"], key["seed"], arrays)
 
-    for start in range(0, len(missing), LANES):
-        part = missing[start : start + LANES]
-        list(at_once(opened)(one, part))
-        progress(start + len(part), len(missing), began, "lossless runs recorded")
+    with progress(len(missing), "lossless runs recorded") as bar:
+        for start in range(0, len(missing), LANES):
+            part = missing[start : start + LANES]
+            list(map_of(opened)(one, part))
+            bar.update(len(part))
     return stored

@@ -123,17 +123,18 @@ def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, A
     # A line without distances is from before they were measured.
     known = {e["prompt"]: OneStep(e["found"], e["distances"]) for e in stored if e["key"] == key and "distances" in e}
     missing = [prompt for prompt in prompts if prompt not in known]
-    if missing:
-        table = neighbours(pair.codebook).cpu()
-        rules = [[[Lantern(table, min(k, table.shape[1]), cap, best) for cap in size.caps] for best in (True, False)] for k in size.nearest]
-    began = time.perf_counter()
-    for done, prompt in enumerate(missing, 1):
-        rows = list(drafted_rows(pair, prompt, common))
-        residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
-        known[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
-        with path.open("a") as handle:
-            print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": known[prompt].distances}), file=handle)
-        progress(done, len(missing), began, "prompts for the residuals")
+    if not missing:
+        return [known[prompt] for prompt in prompts]
+    table = neighbours(pair.codebook).cpu()
+    rules = [[[Lantern(table, min(k, table.shape[1]), cap, best) for cap in size.caps] for best in (True, False)] for k in size.nearest]
+    with progress(len(missing), "prompts for the residuals") as bar:
+        for prompt in missing:
+            rows = list(drafted_rows(pair, prompt, common))
+            residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
+            known[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
+            with path.open("a") as handle:
+                print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": known[prompt].distances}), file=handle)
+            bar.update()
     return [known[prompt] for prompt in prompts]
 
 

@@ -47,10 +47,27 @@ def _reconstruction(figures: dict[str, Any]) -> tuple[str, str, str]:
     return (f"{figures['psnr_db']['value']:.2f} dB", *(with_error(figures[f"kid_{name}"], 1, 1000) for name in ("lite2", "lite0")))
 
 
-def decoders_table(rows: dict[str, dict[str, Any]]) -> str:
-    """The table of `eval decoders`."""
-    head = ("decoder", "PSNR", "KID × 1000, lite2", "KID × 1000, lite0")
-    return table(head, [(name, *_reconstruction(figures)) for name, figures in rows.items()])
+def decoders_section(report: dict[str, Any]) -> str:
+    """The card's section of `eval decoders`."""
+    head = ["decoder", "PSNR", "KID × 1000, lite2", "lite0"]
+    rows = [[name, *_reconstruction(figures["reconstructions"])] for name, figures in report["rows"].items()]
+    photos = next(iter(report["rows"].values()))["reconstructions"]["photos"]
+    text = (
+        f"Reconstructions: PSNR over {photos} `valid` photos, KID of one half's reconstructions against the other half, on 8-bit pictures. "
+        "EfficientNet-lite2 is in no loss; lite0 is the perceptual loss's. ± is one standard error."
+    )
+    if report["pictures"]:
+        head += ["painted: lite2", "lite0", "specks, % of patches"]
+        for row, figures in zip(rows, report["rows"].values(), strict=True):
+            painted = figures["painted"]
+            row += [with_error(painted[name], 1, 1000) for name in ("kid_lite2", "kid_lite0")]
+            row.append(with_error(painted["specks"], 2, 100))
+        text += (
+            f" Painted: the same {report['pictures']} pictures of plain AR, {sampled_with(report['settings'])}, prompts from captions of "
+            "`valid` photos, against all of these photos. A speck is a patch whose mean colour stands out further from all eight around it "
+            "than 99.9 % of photos' patches do."
+        )
+    return f"## Decoders of the same codes\n\n`{report['command']}`\n\n{table(head, rows)}\n\n{text}\n"
 
 
 def pair_section(report: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...data.metrics import Estimate, kid
+from ...protocols import Pair
 from ..photos import chosen
 from ..prompts import DEFAULTS, valid_prompts
 from ..samples import jobs
@@ -48,7 +49,7 @@ def mean_of(figures: Sequence[Estimate]) -> Estimate:
     return Estimate(sum(f.value for f in figures) / count, sum(f.error**2 for f in figures) ** 0.5 / count)
 
 
-def speed(pair: Any, prompts: Sequence[str], settings: dict[str, Any], lengths: Sequence[int]) -> list[dict[str, Any]]:
+def speed(pair: Pair, prompts: Sequence[str], settings: dict[str, Any], lengths: Sequence[int]) -> list[dict[str, Any]]:
     """Speed against plain AR of Eagle-1 and COOL-SD at each draft length, the variants interleaved in this process."""
     variants = [bench.Variant("Plain AR", "ar")]
     for method, length in itertools.product(("eagle1", "coolsd"), lengths):

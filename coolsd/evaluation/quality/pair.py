@@ -1,10 +1,9 @@
 """How good the embedded pair is, on the valid split: tokenizer, target, and whether pictures show what was asked for."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,18 @@ from PIL import Image
 from torch import Tensor
 
 from ...data.captions import PLACES, petal_colour, scene_traits
-from ...data.metrics import Estimate, kid, mean_estimate, perplexity
+from ...data.metrics import Estimate, mean_estimate, perplexity
 from ...data.pictures import Record, square
 from ...data.pictures import opener as picture_opener
 from ...data.store import progress
 from ...models.pair import LoadedPair
 from ...models.vq import ImageTokenizer, to_uint8
-from ..photos import PhotoFigures, chosen, measure
+from ..photos import PhotoFigures, chosen
 from ..prompts import FIXED, PromptCase
 from ..samples import Job, log_prob
 from ..specks import isolation, speck_limit, speck_share
 from ..study import Study
+from .decoders import reconstruction_figures
 from .probe import Probe, fit_probe
 from .sheets import sheet
 
@@ -45,20 +45,6 @@ QUICK = Size(photos=48, scored=8, a_kind=4, seeds=1)
 
 
 # ---- tokenizer and target
-
-
-def reconstruction_figures(measured: PhotoFigures, real: PhotoFigures) -> dict[str, Any]:
-    """PSNR over all photos, and KID of the reconstructions of every other photo against the photos between them.
-
-    Args:
-        measured: figures of reconstructions. real: of the same photos themselves.
-    """
-    return {
-        "photos": len(measured.numbers),
-        "psnr_db": asdict(mean_estimate(measured.psnr)),
-        "kid_lite2": asdict(kid(measured.judged[::2], real.judged[1::2])),
-        "kid_lite0": asdict(kid(measured.features[::2], real.features[1::2])),
-    }
 
 
 def tokenizer_figures(measured: PhotoFigures, real: PhotoFigures, vocabulary: int) -> dict[str, Any]:
@@ -98,14 +84,16 @@ def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFig
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")][:count]
     file.write_text("".join(lines), encoding="utf-8")
     numbers, codes = measured.numbers.tolist(), measured.codes.tolist()
-    count, began, before = min(count, len(numbers)), perf_counter(), len(lines)
-    with file.open("a", encoding="utf-8") as handle:
-        for i in range(len(lines), count):
+    missing = range(len(lines), min(count, len(numbers)))
+    if not missing:
+        return torch.tensor([json.loads(line) for line in lines])
+    with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
+        for i in missing:
             wordings = photos[numbers[i]].wordings
             caption = wordings[np.random.default_rng(i).integers(len(wordings))]
             lines.append(json.dumps([-log_prob(pair, caption, codes[i], scale) for scale in (1.0, 0.0)]) + "\n")
             print(lines[-1], end="", file=handle, flush=True)
-            progress(i + 1 - before, count - before, began, "photos scored")
+            bar.update()
     return torch.tensor([json.loads(line) for line in lines])
 
 
@@ -176,15 +164,6 @@ def photo_probe(study: Study, valid: Sequence[Record], measured: PhotoFigures, a
         if which.any():
             figures[f"valid_{name}"] = (rank[which] < limit).double().mean().item()
     return probe, figures
-
-
-def compare_decoders(study: Study, tokenizers: Mapping[str, ImageTokenizer], photos: int | None = None) -> dict[str, Any]:
-    """Reconstruction figures of several tokenizers by name, on the same valid photos."""
-    valid, rows = chosen(study.photos, "valid", limit=photos), {}
-    for name, tokenizer in tokenizers.items():
-        measured, real = (measure(study.images, valid, tokenizer, study.networks, study.folder, which) for which in (True, False))
-        rows[name] = reconstruction_figures(measured, real)
-    return rows
 
 
 def evaluate(
