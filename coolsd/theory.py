@@ -4,7 +4,7 @@ Knows nothing of models or random numbers. Rows are context-free, p and q (L, V)
 a real model they depend on the drafted prefix, and the expectations below are to be taken over it.
 
 Formulas for expected acceptance and the bound are derived (telescoping over the positions of a round; the paper's own Theorem 2 was
-not at hand): with a_i = Σ K_i and D_i the total variation of step i, E[N] = Σ_i Π_{j<=i} a_j and B = Σ_i D_i Π_{j<i} a_j.
+not available): with a_i = Σ K_i and D_i the total variation of step i, E[N] = Σ_i Π_{j<=i} a_j and B = Σ_i D_i Π_{j<i} a_j.
 """
 
 import torch

@@ -8,14 +8,14 @@ A chain is a tree of one branch. Knows nothing of verification, models or caches
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-MAX_NODES = 64  # of a tree: the targets' and drafters' caches have room for so many entries behind the last cell
+MAX_NODES = 64  # of a tree: the caches of targets and drafters have this many entries behind the last cell
 
 Parents = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A tree that the drafter shapes anew each round (EAGLE-2, arXiv 2406.16858; sizes as in LANTERN).
+    """A tree that the drafter shapes in every round (EAGLE-2, arXiv 2406.16858; sizes as in LANTERN).
 
     Its tokens are ranked, not drawn: the `top_k` likeliest after each of the `top_k` most confident nodes of a level, `depth` levels
     (EAGLE-2 counts the four passes after the first level); of all these the `nodes` most confident are offered.
@@ -97,7 +97,7 @@ def children(parents: Parents) -> list[list[int]]:
 
 
 def ranks(parents: Parents, path: Sequence[int]) -> tuple[int, ...]:
-    """Place of each node of a path from the root among its siblings, in draw order."""
+    """Rank of each node of a path from the root among its siblings, in draw order."""
     return tuple(node - parents.index(parents[node]) for node in path)
 
 
@@ -115,7 +115,7 @@ def depth(shape: Shape) -> int:
 
 
 def within(shape: Shape, levels: int) -> Shape:
-    """The part of a shape that is at most so many levels deep."""
+    """The part of a shape that is at most `levels` deep."""
     if isinstance(shape, Dynamic):
         return replace(shape, depth=min(shape.depth, levels))
     return tuple(parent for parent, level in zip(shape, depths(shape)[1:], strict=True) if level <= levels)

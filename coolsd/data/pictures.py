@@ -1,4 +1,4 @@
-"""A folder of pictures with a caption CSV, read patiently: what cannot be used is skipped and counted, never a crash."""
+"""A folder of pictures with a caption CSV: pictures that cannot be read are skipped and counted, never a crash."""
 
 import csv
 from collections import Counter

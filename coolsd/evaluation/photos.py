@@ -1,6 +1,6 @@
 """What is measured on the real photos, once: features, codes and reconstruction error, kept on disk in parts.
 
-Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured anew.
+Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured again.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What meadow is asked to paint when it is measured: 30 fixed prompts, chosen before any picture was seen, and captions of valid photos."""
+"""Evaluation prompts for meadow: 30 fixed ones, chosen before any picture was seen, and captions of valid photos."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

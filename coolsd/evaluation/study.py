@@ -20,7 +20,7 @@ from .samples import Job, Opener, Sample, collect, collection, open_pair
 
 @dataclass(frozen=True)
 class Study:
-    """Generated pictures lie in a folder named by the weights, photos' figures by the tokenizer's: new weights are measured anew.
+    """Generated pictures lie in a folder named by the weights, photos' figures by the tokenizer's: new weights are measured again.
 
     Args:
         images, photos, networks: left out where nothing is measured against photos. workers, opener: as for `collect`.

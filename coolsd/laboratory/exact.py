@@ -243,6 +243,7 @@ class OneRound:
 
     @property
     def accept_length(self) -> float:
+        """Tokens a target call, the recovered or bonus token counted."""
         return self.accepted + 1
 
 
@@ -313,7 +314,7 @@ def same_accept_length(p: Tensor, q: Tensor, accepted: float, nu: float) -> dict
 
 
 def simulate(p: Tensor, rule_case: Case, rounds: int, generator: torch.Generator) -> Tensor:
-    """Counts (V,) int64 of the first token of so many rounds: draft, test, and the recovered token after a rejection.
+    """Counts (V,) int64 of the first token of `rounds` rounds: draft, test, and the recovered token after a rejection.
 
     Rounds of one draft position, in one sweep: the same f and residual that `verification.verify` asks the rule for, one uniform number
     a test. p (V,).

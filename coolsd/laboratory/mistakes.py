@@ -50,7 +50,7 @@ class VanillaResidual(Relaxed):
 
 
 class Reseeded(Relaxed):
-    """WRONG: the generator is seeded anew before every test, so each round sees the same two uniform numbers.
+    """WRONG: the generator is re-seeded before every test, so each round sees the same two uniform numbers.
 
     Args:
         schedule: (length,) ω per draft position.

@@ -70,7 +70,7 @@ class KVCache:
         self._layers = list(zip(keys.unbind(), values.unbind(), strict=True))
 
     def span(self, live: int) -> int:
-        """How much of the cache a pass of static shapes looks at for so many live entries: whole blocks, `least` entries at least."""
+        """Entries of the cache that a pass of static shapes attends to when `live` are in use: whole blocks, at least `least`."""
         return min(-(-max(live, self.least) // self.block) * self.block, self.keys.shape[3])
 
     def write(self, layer: int, start: int | CacheSlots, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

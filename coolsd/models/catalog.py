@@ -185,7 +185,7 @@ def read_files(entries: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
-    """All targets of the catalog, looked up anew; downloads nothing, loads nothing.
+    """The status of every target, computed at each call; downloads nothing, loads nothing.
 
     Args:
         files: local files in place of the hub's.

@@ -206,7 +206,7 @@ class EagleDrafter:
         """What a draft of this depth depends on besides its inputs."""
 
     def _ahead(self, nodes: int) -> int:
-        """Most entries of a draft of so many nodes."""
+        """Most cache entries of a draft of `nodes` nodes."""
         return nodes
 
     def _logits(self, features: Tensor) -> Tensor:

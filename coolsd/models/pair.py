@@ -55,7 +55,7 @@ class LoadedPair(ABC):
         """What a drafter of this target is trained on: tokens (n,), n > 1, of one picture under teacher forcing, as in decoding.
 
         The target's prefix, padding, branches and guidance are those of `begin(cfg_scale)`. Call it under torch.no_grad (not inference
-        mode, whose tensors autograd refuses). Nothing of a drafter is looked at, so a pair that has none will do.
+        mode, whose tensors autograd refuses). No drafter is needed.
         """
 
     @abstractmethod

@@ -154,7 +154,7 @@ def validation_loss(trainee: Trainee, data: TokenData, rope: Tensor, pictures: i
 
 
 def continued(folder: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
-    """A trainee with the weights of a finished target, to train on: what its codes share begins anew at nothing.
+    """A trainee with the weights of a finished target, to train on: the shared part of its codes starts at zero.
 
     Raises:
         ValueError: the folder holds no target of these sizes.

@@ -67,7 +67,7 @@ def _fingerprint(pair: LoadedPair, sampling: Sampling) -> str:
 
 
 def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, sampling: Sampling, seed: int, path: Path) -> list[Example]:
-    """`count` pictures of these prompts in turn; `path` holds those that are done, and is gone on with when it is there.
+    """`count` pictures of these prompts in turn; `path` holds the finished ones and is continued when it exists.
 
     Batched for LlamaGen's family, one by one for others.
     """

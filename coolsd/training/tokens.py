@@ -43,7 +43,7 @@ CAPTIONED = ("split", "captions")  # columns that are needed
 
 
 def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[list[str], list[str]]:
-    """Prompts to paint from and a few others to measure on: of `lines`, or else a wording of each picture, in a fixed random order."""
+    """Prompts to generate from and a few others to measure on: of `lines`, or else a wording of each picture, in a fixed random order."""
     random = np.random.default_rng(seed)
     if lines:
         mixed = [lines[i] for i in random.permutation(len(lines))]

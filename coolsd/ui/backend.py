@@ -97,7 +97,7 @@ class Loading:
 
 
 class Loader:
-    """Loads each pair once, in a thread of its own, whoever asks first."""
+    """Loads each pair once, in a background thread, at the first request."""
 
     def __init__(self, load: Callable[[str], Pair]):
         self._load = load

@@ -39,6 +39,7 @@ class Lane:
 
     @property
     def method(self) -> Method:
+        """The lane's entry of METHODS."""
         return METHODS[self.settings.method]
 
     @property
@@ -48,6 +49,7 @@ class Lane:
 
     @property
     def tokens(self) -> list[int]:
+        """Emitted codes so far, row-major."""
         return [t for r in self.rounds for t in r.tokens]
 
     def run(self, target: str, environment: dict[str, Any]) -> Run:

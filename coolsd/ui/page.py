@@ -301,7 +301,7 @@ class Page:
         return gr.update(interactive=True), gr.update(interactive=False), say(LOST, "bad")
 
     def stop_run(self, request: gr.Request) -> tuple[Any, ...]:
-        """Ask the run to end; it shows so itself. Where there is none (the server was started anew), free the page."""
+        """Ask the run to end; its last view says so. Where there is none (the server was restarted), unlock the page."""
         if stop := self.stops.get(request.session_hash):
             stop.set()
             return gr.skip(), gr.skip(), gr.skip()

@@ -44,7 +44,7 @@ def martingale(recorded: Sequence[Recording]) -> Estimate:
 
 
 def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]:
-    """All tables, as JSON values; goes on where it was stopped.
+    """All tables, as JSON values; resumable.
 
     Args:
         study: without photos. common: settings of all runs.

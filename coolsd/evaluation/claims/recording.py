@@ -1,7 +1,7 @@
 """Lossless runs with all rows of every round, in a compact form: what schedules are evaluated on.
 
-A recording belongs to one prompt, seed and settings and to the weights whose folder it lies in; it is a file of its own, written at once,
-so that a stopped collection goes on. Rows are sparse (codes that neither p nor q can emit are left out) and float16.
+A recording belongs to one prompt, seed and settings and to the weights whose folder it lies in; each is a file, written as soon as it is
+recorded, so that a stopped collection can be resumed. Rows are sparse (codes that neither p nor q can emit are left out) and float16.
 """
 
 import json
@@ -204,7 +204,7 @@ def _file(folder: Path, key: dict[str, Any]) -> Path:
 
 
 def _read(path: Path, key: dict[str, Any]) -> Recording | None:
-    """None where the file is missing or damaged: it is recorded anew."""
+    """None where the file is missing or damaged: it is recorded again."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}

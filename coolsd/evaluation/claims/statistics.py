@@ -65,7 +65,7 @@ class Effect:
 
     @classmethod
     def of(cls, figures: Tensor, prompts: int) -> "Effect":
-        """From (R,): the estimate, and the central LEVEL of the replicates widened about their median for so many prompts."""
+        """From (R,): the estimate, and the central LEVEL of the replicates widened about their median for this number of prompts."""
         replicates = figures[1:][figures[1:].isfinite()].double()  # of one picture alone there is no KID
         ends = torch.tensor([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2], dtype=torch.float64)
         low, middle, high = replicates.quantile(ends).tolist()

@@ -145,7 +145,7 @@ def code_features(pair: Pair, samples: Sequence[Sample]) -> Tensor:
 
 
 def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = False) -> dict[str, Any]:
-    """Sweep, compare and judge; goes on where it was stopped.
+    """Sweep, compare and judge; resumable.
 
     Args:
         study: without photos KID is left out. common: settings of all points.

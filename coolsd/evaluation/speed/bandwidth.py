@@ -1,4 +1,4 @@
-"""How near the passes of a real target come to what the memory's bandwidth allows; random weights will do, as time does not look at them.
+"""Passes of a released target against the memory's bandwidth; with random weights, which take the same time.
 
 At a picture or two at a time a pass is bound by reading the weights: its floor is the bytes it must read, weights and live cache, over
 the bandwidth that a big copy reaches here and now.
@@ -32,7 +32,7 @@ from ...trees import chain
 WORDS = 20  # condition tokens of the prompt
 CHUNK = 32  # tokens a pass on the way to the middle of the picture
 WARM_UP = 3  # calls on a GPU: as it is, recording, replay; elsewhere one
-ENOUGH = (3, 20.0)  # a slow machine repeats a call no more than so often once that took so many seconds
+ENOUGH = (3, 20.0)  # a slow machine stops after this many repeats once they took this many seconds
 COPY = {"cuda": 2**31, "cpu": 2**28}  # bytes of the copy; more than any cache holds
 
 
@@ -143,7 +143,7 @@ def cache_bytes(session: Any) -> int:
 
 
 def to_the_middle(target: Target, drafter: Drafter, count: int, device: torch.device) -> Tensor:
-    """Give both sessions so many codes; returns one more, which they have not seen."""
+    """Feed both sessions `count` codes; returns one more, which they have not seen."""
     codes = torch.arange(count + 1, device=device) % 1000
     drafter.observe(target.prefill("0 " * WORDS).hidden, codes[:1])
     for start in range(0, count, CHUNK):

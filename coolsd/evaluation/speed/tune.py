@@ -93,7 +93,7 @@ class Costs:
     draft: float
 
     def round(self, nodes: int, depth: int) -> float:
-        """A round with so many drafted nodes on so many levels; target passes between the measured sizes by interpolation."""
+        """Milliseconds of a round with `nodes` nodes on `depth` levels; target passes between the measured sizes by interpolation."""
         sizes = sorted(self.target)
         high = next((size for size in sizes if size > nodes), sizes[-1])
         low = max((size for size in sizes if size <= nodes + 1), default=sizes[0])

@@ -34,7 +34,7 @@ class LlamaGenTarget:
     Args:
         model: shared weights. encode: prompt to Conditioning. scale: guidance.
         pads: what padded condition queries see, see prefix_mask.
-        workspaces: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
+        workspaces: where passes have static shapes, see cuda_graphs.py; None: a private cache and dynamic shapes.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LlamaGenTarget:
     def forced(self, prompt: str, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, C + T, D) of the condition and of tokens (T,), and the guided logits (T, V) of what follows each token.
 
-        One pass without the cache: the session goes on as if it had not been.
+        One pass without the cache, which leaves the session unchanged.
         """
         embedded, valid = self._condition(prompt)
         count = embedded.shape[1] + len(tokens)
@@ -130,6 +130,7 @@ class LlamaGenPair(LoadedPair):
         return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.workspace)
 
     def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
+        """See LoadedPair.caches."""
         drafter = None if self.drafter_model is None else drafter_cache(self.drafter_model, branches)
         return target_cache(self.target_model, branches), drafter
 

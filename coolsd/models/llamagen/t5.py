@@ -1,6 +1,6 @@
 """LlamaGen's text path: caption cleaning, the flan-t5 encoder, features moved to the right end.
 
-Source: LlamaGen (Sun et al., 2024), whose captions were cleaned as DeepFloyd IF's were; the steps are written out anew. Where that uses
+Source: LlamaGen (Sun et al., 2024), whose captions were cleaned as DeepFloyd IF's were; the steps are reimplemented. Where that uses
 ftfy and an HTML parser of its own, the standard library has to do: repaired encodings are the only difference.
 """
 

@@ -49,7 +49,7 @@ class LuminaPrompt:
         self.tokenizer, self.grid, self.ids = tokenizer, grid, ids
 
     def __call__(self, prompt: str) -> list[int]:
-        """Ids of one prompt. BOS is put by hand, since the tokenizer would add a second one of its own."""
+        """Ids of one prompt. BOS is added here, and the tokenizer is kept from adding a second one."""
         i, side = self.ids, self.ids.size + self.grid // 2
         text = self.tokenizer.encode(TEMPLATE.format(16 * self.grid, prompt), add_special_tokens=False).ids
         return [i.bos, *text, i.separator, i.start, side, side]
@@ -97,7 +97,7 @@ class LuminaTarget:
 
     Args:
         model: shared weights. encode: prompt to ids. scale: guidance. rope: line_table, long enough for prompt and picture.
-        workspaces: where passes have static shapes, see cuda_graphs.py; None: a cache of its own, and shapes as they come.
+        workspaces: where passes have static shapes, see cuda_graphs.py; None: a private cache and dynamic shapes.
     """
 
     def __init__(self, model: Chameleon, encode: LuminaPrompt, scale: float, rope: Tensor, workspaces: Workspaces | None = None):
@@ -326,6 +326,7 @@ class LuminaPair(LoadedPair):
         return target, None if self.drafter_model is None else LuminaDrafter(self.drafter_model, target)
 
     def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
+        """See LoadedPair.caches."""
         cache = lumina_cache(self.target_model, branches, PROMPT, self.text.grid)
         return cache, None if self.drafter_model is None else drafter_cache_like(cache, self.drafter_model)
 
