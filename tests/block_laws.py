@@ -54,11 +54,11 @@ def block_round_law(p: Tensor, q: Tensor, schedule: Tensor) -> Tensor:
     return law + (drafted[:, None] * kept).view_as(law)
 
 
-def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float]:
-    """Joint law (completed by the target) and E[N] of block verification, walking all drafts through its steps in plain Python."""
+def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float, float]:
+    """Joint law (completed by the target), E[N] and bias of block verification, walking all drafts through its steps in plain Python."""
     length, vocabulary = len(schedule), len(p_row(()))
     law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
-    expected = 0.0
+    expected = bias = 0.0
 
     def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
         p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
@@ -76,6 +76,7 @@ def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[
         weights, keeps = [1.0], []
         for i, x in enumerate(path):
             keeps.append(kept(path[:i], weights[-1]))
+            bias += drawn * float((keeps[-1] - weights[-1] * p_row(path[:i])).clamp(min=0).sum())
             weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
         stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
         assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
@@ -90,4 +91,4 @@ def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[
             excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
             for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
                 completed((*path[:i], x), drawn * here * mass)
-    return law, expected
+    return law, expected, bias

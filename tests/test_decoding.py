@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 from tables import Toy, chi_square
-from toy import ToyPair
+from toy import ToyDrafter, ToyPair, ToyTarget
 
 from coolsd import METHODS, SettingsError, generate, stream, validate
 from coolsd.decoding import MemoryFull
+from coolsd.methods import shape
+from coolsd.protocols import Step
+from coolsd.sampling import to_probs
+from coolsd.trees import depths, within
 
 V = 3
 TOY = Toy.make(V, seed=5)
@@ -228,3 +232,79 @@ def test_the_inspector_follows_the_accepted_path():
             if "q" in position:
                 assert dict(position["q"]) == pytest.approx(dict(enumerate(TOY.q[context[0], context[1]].tolist())), abs=1e-6)
         tokens += r.tokens
+
+
+# ---- what target and drafter are given
+
+
+class Scribe(ToyPair):
+    """Features that spell the tokens up to there, and a record of all that the sessions are given."""
+
+    def begin(self, cfg_scale: float):
+        target, drafter = super().begin(cfg_scale)
+        self.calls, self.scale = [], cfg_scale
+        spelled = lambda path: sum((t + 1) * (V + 1) ** i for i, t in enumerate(path))  # noqa: E731
+
+        def step(contexts):
+            paths = torch.tensor([[[float(spelled(path))] for path in contexts]], dtype=torch.float64)
+            return Step(ToyTarget._step(target, contexts).logits, paths)
+
+        def extend(tokens, parents):
+            self.calls.append(("extend", tokens.tolist(), tuple(parents)))
+            return ToyTarget.extend(target, tokens, parents)
+
+        def observe(hidden, tokens):
+            self.calls.append(("observe", hidden.flatten().tolist(), tokens.tolist()))
+            ToyDrafter.observe(drafter, hidden, tokens)
+
+        def propose(shape, to_probs, generator):
+            draft = ToyDrafter.propose(drafter, shape, to_probs, generator)
+            self.calls.append(("propose", shape, to_probs, draft))
+            return draft
+
+        target._step, target.extend, drafter.observe, drafter.propose = step, extend, observe, propose
+        return target, drafter
+
+
+@pytest.mark.parametrize("tree", ["chain", *TREES], ids=str)
+def test_sessions_are_given_what_was_committed(tree):
+    """A lossless law does not see a drafter that is given the wrong features or tokens; only its speed would."""
+    spelled = lambda path: float(sum((t + 1) * (V + 1) ** i for i, t in enumerate(path)))  # noqa: E731
+    deepest = 0
+    for seed in range(4):
+        pair = Scribe(TOY, (3, 4))
+        run = generate(pair, "x", "coolsd", tree=tree, seed=seed, draft_length=4, cfg_scale=3.5, top_k=2, temperature=0.7)
+        tokens, rounds = run.tokens, iter(run.rounds[1:])
+        assert pair.scale == 3.5
+        observed = 0
+        for before, call in zip([None, *pair.calls], pair.calls, strict=False):
+            if call[0] == "observe":
+                upto = observed + len(call[2])
+                assert call[2] == tokens[observed:upto]
+                assert call[1] == [spelled(tokens[:i]) for i in range(observed, upto)]
+                observed = upto
+            elif call[0] == "propose":
+                left = len(tokens) - observed - 1
+                whole = shape(run.settings)
+                assert call[1] == within(whole, left)
+                assert before[0] == "observe"
+                logits = torch.randn(2, V)
+                assert torch.equal(call[2](logits), to_probs(logits, 0.7, 2))
+            else:
+                r = next(rounds)
+                draft = before[3] if before and before[0] == "propose" else None
+                drafted, parents = ([], ()) if draft is None else (draft.tokens.tolist(), draft.parents)
+                assert call[1:] == ([tokens[r.start - 1], *drafted], (-1, *(parent + 1 for parent in parents)))
+                assert r.drafted == (0 if draft is None else max(depths(parents)))
+                assert r.draft_calls == (0 if draft is None else draft.calls)
+                deepest = max(deepest, r.accepted)
+    assert deepest >= 1
+
+
+def test_rows_are_filtered_once_for_drafting_and_for_verifying():
+    """With top-k 1 a drafter and a target that agree on the likeliest token accept everything, and any other filter would not."""
+    toy = Toy(TOY.p, TOY.p)
+    run = generate(ToyPair(toy, (4, 5)), "x", "eagle1", top_k=1, draft_length=3)
+    assert run.tokens == generate(ToyPair(toy, (4, 5)), "x", "ar", temperature=0).tokens
+    assert all(r.accepted == r.drafted for r in run.rounds)
+    assert all(f == 1.0 for r in run.rounds for f in r.accept_prob)

@@ -15,6 +15,7 @@ from coolsd.methods import neighbours, shape
 from coolsd.models.cache import SLACK
 from coolsd.options import chosen_settings
 from coolsd.trees import MAX_NODES, NAMED, Dynamic, chain, depth, depths, within
+from coolsd.verification import Lantern
 
 OWN = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 
@@ -173,3 +174,62 @@ def test_larger_trees_are_refused_before_any_model_runs(capsys):
             call(SimpleNamespace(begin=pytest.fail), "x", "eagle1", tree=tree)
     assert main(["generate", "x", "--method", "eagle1", "--tree", json.dumps(tree)]) == 2
     assert f"Give from 1 to {MAX_NODES} nodes" in capsys.readouterr().err
+
+
+# ---- what the settings hand to the rules
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Lantern rules that were built, as (table, k, budget, optimal, ranked)."""
+    rules = []
+
+    class Spy(Lantern):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            rules.append(self)
+
+    monkeypatch.setattr("coolsd.methods.Lantern", Spy)
+    return rules
+
+
+# Lengths so uneven that raw and normalised distances order the codes differently.
+CODES = torch.randn(1200, 4, generator=torch.Generator().manual_seed(1)) * torch.linspace(0.2, 5.0, 1200)[:, None]
+
+
+@pytest.mark.parametrize("distance", ["raw", "normalised"])
+def test_the_rule_is_handed_the_table_of_the_distance(built, distance):
+    vectors = CODES.double() / (CODES.double().norm(dim=-1, keepdim=True) if distance == "normalised" else 1.0)
+    for method in ("lantern", "lantern++", "lantern++g"):
+        METHODS[method].verifier(asked(method, distance=distance, neighbours=9), SimpleNamespace(codebook=CODES))
+    for code in (0, 17, 600, 1199):
+        away = (vectors - vectors[code]).norm(dim=-1)
+        away[code] = torch.inf
+        nearest = away.topk(10, largest=False).indices.tolist()
+        assert [rule.nearest[code].tolist() for rule in built] == [nearest] * 3
+    METHODS["lantern"].verifier(asked("lantern"), SimpleNamespace(codebook=CODES))
+    assert built[-1].nearest[0, :10].tolist() == neighbours(CODES)[0, :10].tolist()  # raw is the default
+
+
+def test_the_rule_is_handed_its_methods_defaults_and_its_own_settings(built):
+    pair = SimpleNamespace(codebook=CODES)
+    values = {"budget": 0.2, "cap": 3.0}
+    for method in ("lantern", "lantern++", "lantern++g"):
+        METHODS[method].verifier(asked(method, **values), pair)
+        METHODS[method].verifier(asked(method, **values, neighbours=7, tree="chain"), pair)
+        METHODS[method].verifier(asked(method, tree="dynamic"), pair)
+    assert [rule.k for rule in built] == [1000, 7, 1000, 10, 7, 10, 10, 7, 10]
+    assert [rule.budget for rule in built] == [0.2, 0.2, 0.1, 3.0, 3.0, 2.0, 3.0, 3.0, 2.0]
+    assert [rule.ranked for rule in built] == [True, False, True, False, False, True, False, False, True]
+    assert [rule.residual_depends_on_token for rule in built] == [True] * 6 + [False] * 3
+    METHODS["lantern"].verifier(asked("lantern"), SimpleNamespace(codebook=CODES[:20]))
+    assert built[-1].k == 19  # no more than there are
+
+
+@pytest.mark.parametrize("block", [1, 7, 40])
+def test_distances_in_blocks_are_those_of_all_at_once(block, monkeypatch):
+    codes = CODES[:40].clone()
+    whole = neighbours(codes), neighbours(codes, True)
+    monkeypatch.setattr("coolsd.methods.BLOCK", block)
+    assert torch.equal(neighbours(codes.clone()), whole[0])
+    assert torch.equal(neighbours(codes.clone(), True), whole[1])

@@ -71,6 +71,15 @@ def test_guidance():
     assert guide(conditional, unconditional, 1.0).dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_guidance_of_halves_is_that_of_their_values(dtype):
+    """Differences of halves are not halves: they are taken in float32."""
+    conditional, unconditional = (20 * torch.randn(2, 300, generator=generator(3))).to(dtype)
+    expected = unconditional.double() + 7.5 * (conditional.double() - unconditional.double())
+    torch.testing.assert_close(guide(conditional, unconditional, 7.5).double(), expected, rtol=1e-6, atol=1e-5)
+    assert bool((expected.to(dtype).double() - expected).abs().max() > 0.1)
+
+
 def test_draws_follow_their_row():
     row = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 1e-4, 0.0])
     drawn = draw(row.expand(50_000, 7), generator())

@@ -48,6 +48,23 @@ def test_lantern_step_law_mixes_the_residuals_of_all_rejected_tokens():
     torch.testing.assert_close(theory.step_law(p, q, rule, 0), law)
 
 
+@pytest.mark.parametrize("held", [1, 2, 3])
+def test_more_rejected_tokens_than_are_held_at_once(held, monkeypatch):
+    rule = Lantern(NEIGHBOURS, 2, 2.5)
+    step, law = theory.step_law(P[0], Q[0], rule, 0), theory.round_law(P, Q, rule)
+    monkeypatch.setattr(theory, "RESIDUALS", held)
+    torch.testing.assert_close(theory.step_law(P[0], Q[0], rule, 0), step)
+    torch.testing.assert_close(theory.round_law(P, Q, rule), law)
+
+
+def test_a_law_of_many_codes_is_a_law():
+    p, q = random_rows(2, 600, seed=3)
+    nearest = torch.rand(600, 600, generator=torch.Generator().manual_seed(0)).argsort(-1)[:, :20]
+    assert int((q > p).sum()) > theory.RESIDUALS
+    for rule in (Lantern(nearest, 10, 1.5), Lantern(nearest, 10, 0.01), Relaxed(uniform(1, 1.5)), Diverse(0.7)):
+        assert float(theory.step_law(p, q, rule, 0).sum()) == pytest.approx(1, abs=1e-12)
+
+
 @pytest.mark.parametrize("omega", [0.3, 1.0, 1.7])
 def test_step(omega):
     rule = Relaxed(uniform(1, omega))

@@ -9,6 +9,7 @@ import torch
 from tables import FAILS, PASSES, Toy, chi_square, counts, drafted_rows, enumerate_round, random_rows, relaxed_kept, relaxed_step
 from torch import Tensor
 
+from coolsd import theory
 from coolsd.schedules import annealed, lossless, uniform
 from coolsd.verification import Diverse, Lantern, Relaxed, Rule, verify, verify_block
 
@@ -321,6 +322,74 @@ def test_lantern_takes_the_targets_mass_where_tokens_are_ranked(k, budget):
     tokens = torch.arange(vocabulary)
     rows = rule.residual(p.expand(vocabulary, -1), torch.eye(vocabulary, dtype=torch.float64), tokens, tokens)
     torch.testing.assert_close(rows[7], rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[7], 0, 7))
+
+
+def lantern_step(p: Tensor, q: Tensor, nearest: Tensor, k: int, budget: float) -> tuple[Tensor, Tensor]:
+    """By the definitions, of each drafted code: the mass that is kept (V,), and the law after it was rejected (V, V). p, q (V,)."""
+    kept, residual = torch.zeros_like(q), torch.zeros(len(q), len(q), dtype=q.dtype)
+    for x in range(len(q)):
+        raised, borrowed = lantern_definition(p, x, nearest[x, :k].tolist(), budget)
+        kept[x] = min(float(q[x]), raised)
+        row = q.clone()
+        if borrowed:
+            row[nearest[x, : k + 1]] = 0
+        residual[x] = (p - row).clamp(min=0)
+    return kept, residual / residual.sum(-1, keepdim=True)
+
+
+class FirstTokensResidual(Lantern):
+    """Wrong after an acceptance: the residual of the first drafted token."""
+
+    first = 0
+
+    def residual(self, p, q, position, token):
+        return super().residual(p, q, position, torch.full_like(token, self.first))
+
+
+@pytest.mark.parametrize("budget", [0.15, 2.5])
+def test_lantern_on_a_chain_follows_its_definition_after_acceptances_too(budget):
+    """The round's law is exact where every draft and every random number lead to the token that the definitions name."""
+    p, q = random_rows(3, 8, seed=40, sharpness=3.0), random_rows(2, 8, seed=41, sharpness=3.0)
+    nearest = torch.rand(8, 8, generator=torch.Generator().manual_seed(2)).fill_diagonal_(9.0).argsort(-1)[:, :-1]
+    steps = [lantern_step(p[i], q[i], nearest, 2, budget) for i in range(2)]
+    drafts = torch.multinomial(q, 150, replacement=True, generator=torch.Generator().manual_seed(6)).T
+    wrong, after_one = 0, 0
+    for seed, draft in enumerate(drafts):
+        numbers = torch.rand(3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        accepted = 0
+        while accepted < 2 and numbers[accepted] < steps[accepted][0][draft[accepted]] / q[accepted, draft[accepted]]:
+            accepted += 1
+        law = p[2] if accepted == 2 else steps[accepted][1][draft[accepted]]
+        token = int((law.cumsum(0) > numbers[2]).nonzero()[0])
+        verdict = verify(p, q, draft, Lantern(nearest, 2, budget), torch.Generator().manual_seed(seed))
+        assert (verdict.accepted, verdict.token) == (accepted, token)
+        after_one += accepted == 1
+        control = FirstTokensResidual(nearest, 2, budget)
+        control.first = int(draft[0])
+        wrong += verify(p, q, draft, control, torch.Generator().manual_seed(seed)).token != token
+    assert after_one > 20
+    assert wrong > 3
+
+
+@pytest.mark.parametrize("budget", [0.15, 2.5])
+def test_the_round_law_of_lantern_is_that_of_its_definition(budget):
+    p, q = random_rows(2, 8, seed=40, sharpness=3.0), random_rows(2, 8, seed=41, sharpness=3.0)
+    nearest = torch.rand(8, 8, generator=torch.Generator().manual_seed(2)).fill_diagonal_(9.0).argsort(-1)[:, :-1]
+    (first, after_first), (second, after_second) = (lantern_step(p[i], q[i], nearest, 2, budget) for i in range(2))
+    law = first[:, None] * (second + (q[1] - second) @ after_second) + ((q[0] - first) @ after_first)[:, None] * p[1]
+    torch.testing.assert_close(theory.round_law(p, q, Lantern(nearest, 2, budget)), law)
+    assert float(theory.total_variation(law.flatten(), theory.target_law(p).flatten())) > 0.02
+
+
+@pytest.mark.parametrize(("columns", "cells"), [(1, 2**24), (64, 2**24), (4, 1), (4, 50), (3, 200)])
+def test_lantern_does_not_depend_on_how_many_neighbours_are_looked_at_together(columns, cells, monkeypatch):
+    neighbours = torch.rand(40, 40, generator=torch.Generator().manual_seed(0)).argsort(-1)[:, :25]
+    p, q = random_rows(3, 40, seed=1, sharpness=4.0), random_rows(3, 40, seed=2, sharpness=4.0)
+    expected = [Lantern(neighbours, k, budget).kept_mass(p, q, 0) for k in (1, 5, 24) for budget in (0.05, 0.6, 4.0)]
+    monkeypatch.setattr("coolsd.rules.FIRST_COLUMNS", columns)
+    monkeypatch.setattr("coolsd.rules.CELLS", cells)
+    for k, budget in product((1, 5, 24), (0.05, 0.6, 4.0)):
+        torch.testing.assert_close(Lantern(neighbours, k, budget).kept_mass(p, q, 0), expected.pop(0))
 
 
 def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():

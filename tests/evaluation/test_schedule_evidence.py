@@ -87,7 +87,7 @@ def test_the_mean_over_drafts_is_the_enumerated_round(name):
 def test_the_mean_under_the_block_rule_is_the_enumerated_round(name):
     rounds, chance = every_draft()
     omega = SCHEDULES[name].double()
-    law, accepted = block_by_algorithm(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist())
+    law, accepted, _ = block_by_algorithm(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist())
     found = mean(evaluate(rounds, omega, block=True), chance)
     assert found["tokens"] == pytest.approx(1 + accepted, abs=1e-9)
     target = enumerate_round(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist()).target

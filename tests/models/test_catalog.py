@@ -221,3 +221,41 @@ def test_misuse_of_the_library_is_told_before_anything_runs():
         for entries in (True, -1, 2.5):
             with pytest.raises(SettingsError, match="no number of entries"):
                 call(tiny_pair(), PROMPT, inspect=entries)
+
+
+def test_sizes_that_a_config_gives_are_taken_and_those_it_lacks_have_defaults(tmp_path):
+    write_tiny(tmp_path)
+    config, drafter = (json.loads((tmp_path / name).read_text()) for name in ("config.json", "drafter/config.json"))
+    plain = load("meadow", "cpu", "float32", folder=tmp_path)
+    assert (plain.target_model.config.norm_eps, plain.target_model.config.rope_base) == (1e-5, 10000.0)
+    sizes = plain.drafter_model.config
+    assert (sizes.norm_eps, sizes.bias, sizes.caption_tokens, sizes.grid) == (1e-6, True, CONFIG.caption_tokens, CONFIG.grid)
+    loading._pairs.clear()
+    (tmp_path / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.1, "rope_base": 7.0, "model_type": "x"}))
+    del drafter["block_size"]
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps(drafter | {"rms_norm_eps": 0.2, "bias": True, "dropout": 0.5}))
+    other = load("meadow", "cpu", "float32", folder=tmp_path)
+    assert (other.target_model.config.norm_eps, other.target_model.config.rope_base) == (0.1, 7.0)
+    assert (other.drafter_model.config.norm_eps, other.drafter_model.config.grid) == (0.2, CONFIG.grid)
+    assert generate(other, PROMPT, "ar", seed=1).tokens != generate(plain, PROMPT, "ar", seed=1).tokens
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps(drafter | {"cls_token_num": CONFIG.caption_tokens + 1}))
+    loading._pairs.clear()
+    with pytest.raises(LoadError, match="caption_tokens is 7, the target's is 6"):
+        load("meadow", "cpu", "float32", folder=tmp_path)
+
+
+def test_bfloat16_guides_in_float32(tmp_path):
+    """Guidance magnifies rounding: rows are cast before they are mixed, in drafting and in verifying."""
+    pair = load("meadow", "cpu", "bfloat16", folder=write_tiny(tmp_path))
+    with torch.inference_mode():
+        target, drafter = pair.begin(7.5)
+        first = target.prefill(PROMPT)
+        drafter.observe(first.hidden, torch.tensor([3]))
+        step = target.extend(torch.tensor([3, 5]), (-1, 0))
+        rows = []
+        drafter.propose((-1,), lambda logits: rows.append(logits) or logits.softmax(-1), torch.Generator().manual_seed(0))
+        for hidden, logits in ((step.hidden, step.logits), (drafter.feature, rows[0])):
+            conditional, unconditional = pair.target_model.output(hidden).double()
+            assert hidden.dtype == torch.bfloat16
+            assert logits.dtype == torch.float32
+            torch.testing.assert_close(logits.double(), unconditional + 7.5 * (conditional - unconditional), rtol=1e-6, atol=1e-6)

@@ -41,6 +41,22 @@ def test_lumina_too(lumina, record, tree):
     assert tokens(static(lumina, record), "ar") == tokens(lumina, "ar")
 
 
+@pytest.mark.parametrize("block", [1, 5])
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_a_pass_looks_at_no_entry_too_few(lumina, tree, block, monkeypatch):
+    """Blocks so small that every pass stands at the edge of one; a room for exactly this prompt."""
+    monkeypatch.setattr("coolsd.models.cache.BLOCK", block)
+    monkeypatch.setattr("coolsd.models.lumina.session.PROMPT", len(lumina.text("a red rose")))
+    for pair in (lumina, tiny_pair()):
+        assert tokens(static(pair), "coolsd", tree, draft_length=6, delta=6.0) == tokens(pair, "coolsd", tree, draft_length=6, delta=6.0)
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+def test_observations_padded_to_other_widths(entries, monkeypatch):
+    monkeypatch.setattr("coolsd.models.eagle.OBSERVED", entries)
+    assert tokens(static(tiny_pair()), "coolsd", "mc_sim_7b_63") == tokens(tiny_pair(), "coolsd", "mc_sim_7b_63")
+
+
 def test_a_prompt_too_long_for_a_room(lumina, monkeypatch):
     monkeypatch.setattr("coolsd.models.lumina.session.PROMPT", 4)
     assert tokens(static(lumina), "coolsd") == tokens(lumina, "coolsd")

@@ -257,6 +257,21 @@ def test_misfits_are_named(lumina_folders, tmp_path):
         load_lumina(lumina_folders / "target", lumina_folders / "vq", DATA / "tiny_lantern_drafter", grid=4, ids=IDS)
 
 
+def test_sizes_that_a_config_gives_are_taken_and_those_it_lacks_have_defaults(lumina_folders, tmp_path):
+    target = shutil.copytree(lumina_folders / "target", tmp_path / "target")
+    config = json.loads((target / "config.json").read_text())
+    for given, eps, base in (({}, 1e-5, 10000.0), ({"rms_norm_eps": 0.1, "rope_theta": 7.0}, 0.1, 7.0)):
+        rest = {key: value for key, value in config.items() if key not in ("rms_norm_eps", "rope_theta")}
+        (target / "config.json").write_text(json.dumps(rest | given | {"swin_norm": False}))
+        sizes = load_lumina(target, lumina_folders / "vq", grid=4, ids=IDS).target_model.config
+        assert (sizes.norm_eps, sizes.rope_base) == (eps, base)
+    (target / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+    state = load_file(target / "model.safetensors")
+    save_file({k: v.repeat(3, 1) if "q_norm" in k else v for k, v in state.items()}, target / "model.safetensors")
+    with pytest.raises(LoadError, match="q_norm has 3 rows; 1 or 2 are expected"):
+        load_lumina(target, lumina_folders / "vq", grid=4, ids=IDS)
+
+
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_a_lesson_is_what_decoding_sees(lumina, scale):
     check_teacher_forced(lumina, "rose sea", torch.arange(7, 23), scale)

@@ -314,7 +314,7 @@ def test_the_plan_is_told_before_anything_is_loaded(monkeypatch, caplog, paths):
         assert line in said[0]
 
 
-def test_a_download_that_was_broken_off_is_not_complete(tmp_path):
+def test_a_download_that_was_broken_off_is_not_complete(tmp_path, monkeypatch):
     part = hub.HubFiles("target", "someone/something", ("config.json", "model*.safetensors*"), 1.0)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors.index.json").write_text(
@@ -324,6 +324,13 @@ def test_a_download_that_was_broken_off_is_not_complete(tmp_path):
     assert not part.complete(tmp_path)
     (tmp_path / "model-2.safetensors").touch()
     assert part.complete(tmp_path)
+    (tmp_path / "config.json").unlink()
+    assert not part.complete(tmp_path)
+    assert not hub.HubFiles("vq", "someone/something", ("model-1.safetensors", "model-3.safetensors"), 1.0).complete(tmp_path)
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+    assert hub.local(part) is None
+    (tmp_path / "config.json").write_text("{}")
+    assert hub.local(part) == tmp_path
 
 
 def test_licences_are_shown(monkeypatch, paths, caplog):
