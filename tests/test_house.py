@@ -1,0 +1,104 @@
+"""The layout of the package: imports run one way, and each part knows only what it may."""
+
+import ast
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "coolsd"
+GROUND = ("sampling", "schedules", "rules", "trees", "verification", "tree_verification", "theory")
+# part: what it must not import, directly or in a function
+CLOSED = {
+    **dict.fromkeys(GROUND, ("settings", "trace", "methods", "decoding", "laboratory", "models", "data", "training", "evaluation", "ui")),
+    "settings": ("trace", "methods", "decoding", "models", "data", "training", "evaluation", "ui"),
+    "protocols": ("settings", "trace", "methods", "decoding", "models", "data", "training", "evaluation", "ui"),
+    "trace": ("methods", "decoding", "protocols", "models", "data", "training", "evaluation", "ui"),
+    "methods": ("trace", "decoding", "models", "data", "training", "evaluation", "ui"),
+    "decoding": ("laboratory", "models", "data", "training", "evaluation", "ui"),
+    "laboratory": ("decoding", "models", "data", "training", "evaluation", "ui"),
+    "models": ("methods", "decoding", "trace", "laboratory", "data", "training", "evaluation", "ui"),
+    "data": ("methods", "decoding", "training", "evaluation", "ui"),
+    "training": ("evaluation", "ui"),
+    "evaluation": ("training", "ui"),
+}
+
+
+def modules() -> dict[str, str]:
+    """Source of every module by dotted name."""
+    return {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+
+
+def imports(name: str, source: str) -> set[str]:
+    """Dotted names that a module imports, also in functions; those for type checking alone are left out."""
+    package = name.split(".")
+    tree = ast.parse(source)
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    out = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            out |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level]) if node.level else ""
+            base = ".".join(part for part in (base, node.module) if part)
+            out |= {f"{base}.{alias.name}" for alias in node.names}
+    return out
+
+
+def known(name: str, names: set[str]) -> str | None:
+    """The module of the package that an imported name lies in."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        for candidate in (".".join(parts[:end]), ".".join([*parts[:end], "__init__"])):
+            if candidate in names:
+                return candidate
+    return None
+
+
+def part(name: str) -> str:
+    """The part of the house that a module belongs to."""
+    return name.split(".")[1]
+
+
+def violations(sources: dict[str, str]) -> list[str]:
+    """Imports that the parts must not make."""
+    out = []
+    for name, source in sources.items():
+        targets = {known(target, set(sources)) for target in imports(name, source)} - {None}
+        out += [f"{name} imports {target}" for target in targets if part(target) in CLOSED.get(part(name), ())]
+    return out
+
+
+def test_no_part_imports_what_it_must_not_know():
+    assert violations(modules()) == []
+
+
+def test_a_forbidden_import_is_seen():
+    sources = modules()
+    sources["coolsd.training.loop"] += "\ndef late():\n    from ..evaluation.samples import Job\n"
+    assert violations(sources) == ["coolsd.training.loop imports coolsd.evaluation.samples"]
+
+
+def test_no_modules_import_each_other():
+    sources = modules()
+    graph = {name: {known(target, set(sources)) for target in imports(name, source)} - {None, name} for name, source in sources.items()}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_the_mathematics_needs_torch_alone_and_only_the_page_needs_gradio():
+    for name, source in modules().items():
+        foreign = {target.split(".")[0] for target in imports(name, source)} - {"coolsd", *sys.stdlib_module_names}
+        if part(name) in GROUND:
+            assert foreign <= {"torch"}, name
+        assert part(name) == "ui" or "gradio" not in foreign, name
