@@ -10,6 +10,7 @@ that some sibling is accepted, given the siblings; `cost` is what the whole leve
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isnan, log
 from time import perf_counter
 from typing import Any
 
@@ -18,11 +19,11 @@ from torch import Tensor
 
 from .methods import METHODS, omega, shape
 from .protocols import Draft, Pair
-from .sampling import draw, to_probs
+from .sampling import to_probs
 from .settings import Settings, SettingsError
-from .trace import Round, Run
+from .trace import Drafts, Last, Round, Run
 from .trees import depth, ranks, within
-from .verification import Verdict
+from .verification import Verdict, plain_verdict
 
 
 class MemoryFull(ValueError):
@@ -60,42 +61,65 @@ class RoundTimer:
 
 
 def _top(p: Tensor, q: Tensor | None, count: int) -> dict[str, Any]:
-    """The `count` likeliest codes of a p and a q row, as [code, probability] pairs."""
+    """The `count` likeliest codes of a p row and those of a q row, in both, as [code, probability] pairs, the likeliest first."""
     rows = {"p": p} if q is None else {"p": p, "q": q}
-    heads = {name: row.topk(min(count, row.numel())) for name, row in rows.items()}
-    return {name: [list(pair) for pair in zip(h.indices.tolist(), h.values.tolist(), strict=True)] for name, h in heads.items()}
+    heads = [row.topk(min(count, row.numel())) for row in rows.values()]
+    codes = sorted({code for h in heads for code, value in zip(h.indices.tolist(), h.values.tolist(), strict=True) if value > 0})
+    return {
+        name: sorted(([code, value] for code, value in zip(codes, row[codes].tolist(), strict=True)), key=lambda entry: -entry[1])
+        for name, row in rows.items()
+    }
 
 
-def _heads(p: Tensor, draft: Draft | None, verdict: Verdict | None, count: int) -> tuple[dict[str, Any], ...]:
-    """Heads of the rows at each examined level; behind the accepted path, where one was looked at, the first branch goes on."""
-    if draft is None or verdict is None:
+def _heads(p: Tensor, draft: Draft | None, verdict: Verdict, count: int) -> tuple[dict[str, Any], ...]:
+    """Heads of the rows at each level: those of its target row, and of the draft row where something was drafted from there.
+
+    Entry i belongs to emitted token i; behind the accepted path, where a position was examined, the first branch goes on.
+    """
+    if draft is None:
         return (_top(p[0], None, count),)
     heads, row = [], 0
     for level in range(len(verdict.accept_prob)):
         child = draft.parents.index(row - 1)
         heads.append(_top(p[row], draft.q[child], count))
         row = 1 + (verdict.path[level] if level < verdict.accepted else child)
+    if verdict.kind == "bonus":
+        heads.append(_top(p[row], None, count))
     return tuple(heads)
 
 
-def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict | None, timer: RoundTimer, top: Any) -> Round:
-    drafted = 0 if draft is None else depth(draft.parents)
-    accepted = 0 if verdict is None else verdict.accepted
-    last = verdict.kind if drafted and verdict else "sampled"
+def _drafts(parents: tuple[int, ...], verdict: Verdict, relaxed: list[bool]) -> Drafts:
+    p, q, f, u = verdict.nodes.tolist()
+    outcome = ["unexamined" if isnan(x) else "rejected" for x in f]
+    for node, only in zip(verdict.path, relaxed, strict=True):
+        outcome[node] = "relaxed" if only else "accepted"
+    f, u = (tuple(None if isnan(x) else x for x in row) for row in (f, u))
+    return Drafts(verdict.drafted, parents, tuple(p), tuple(q), f, u, tuple(outcome))
+
+
+def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict, timer: RoundTimer, top: Any) -> Round:
+    relaxed, last = verdict.relaxed.tolist(), Last(*verdict.last.tolist())
+    drafts = None if draft is None else _drafts(draft.parents, verdict, relaxed)
+    probabilities = (*(drafts.p[node] for node in verdict.path), last.p) if drafts else (last.p,)
+    log_p = tuple(log(p) if p > 0 else None for p in probabilities)
     timer.lap("other")
     return Round(
         index=index,
         start=start,
         tokens=tuple(tokens),
-        kinds=("accepted",) * accepted + (last,),
-        relaxed=(*(verdict.relaxed.tolist() if verdict else ()), False),
-        drafted=drafted,
-        accept_prob=tuple(verdict.accept_prob.tolist()) if verdict else (),
-        cost=tuple(verdict.cost.tolist()) if verdict else (),
+        kinds=("accepted",) * verdict.accepted + (verdict.kind if drafts else "sampled",),
+        relaxed=(*relaxed, False),
+        drafted=0 if draft is None else depth(draft.parents),
+        accept_prob=tuple(verdict.accept_prob.tolist()),
+        cost=tuple(verdict.cost.tolist()),
         draft_calls=0 if draft is None else draft.calls,
         **{f"{name}_seconds": value for name, value in timer.seconds.items()},
         top=top,
-        ranks=() if draft is None or verdict is None else ranks(draft.parents, verdict.path),
+        ranks=() if draft is None else ranks(draft.parents, verdict.path),
+        drafts=drafts,
+        last=last,
+        log_p=log_p,
+        entropy=tuple(verdict.entropy.tolist()),
     )
 
 
@@ -146,10 +170,11 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
         step = target.prefill(settings.prompt)
         timer.lap("target")
         p = rows(step.logits[-1:])
-        hidden, observed = step.hidden, draw(p, generator)
-        tokens, done, index = observed.tolist(), 1, 0
+        hidden, verdict = step.hidden, plain_verdict(p, generator)
+        tokens, done, index = [verdict.token], 1, 0
+        observed = torch.tensor(tokens).to(p.device, non_blocking=True)
         timer.lap("verify")
-        event = _round(index, 0, None, tokens, None, timer, _heads(p, None, None, inspect) if inspect else None)
+        event = _round(index, 0, None, tokens, verdict, timer, _heads(p, None, verdict, inspect) if inspect else None)
     yield event
     verify = method.verifier(settings, pair)
     while done < total:
@@ -165,14 +190,10 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
             step = target.extend(feed, (-1, *(i + 1 for i in (draft.parents if draft else ()))))
             timer.lap("target")
             p = rows(step.logits)
-            if draft is None:
-                verdict, path, observed = None, [0], draw(p, generator)
-                tokens = observed.tolist()
-            else:
-                verdict = verify(p, draft, generator)
-                path = [0, *(node + 1 for node in verdict.path)]
-                tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
-                observed = torch.tensor(tokens).to(feed.device, non_blocking=True)
+            verdict = plain_verdict(p, generator) if draft is None else verify(p, draft, generator)
+            path = [0, *(node + 1 for node in verdict.path)]
+            tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
+            observed = torch.tensor(tokens).to(feed.device, non_blocking=True)
             timer.lap("verify")
             target.keep(path)
             hidden = step.hidden[:, : len(path)]

@@ -55,6 +55,11 @@ def to_probs(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: fl
     return probs / probs.sum(-1, keepdim=True)
 
 
+def entropy(probs: Tensor) -> Tensor:
+    """Entropy of each row in nats: (..., V) to (...), in the dtype of the rows; tokens of probability 0 add nothing."""
+    return torch.special.entr(probs).sum(-1)
+
+
 def uniforms(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
     """Uniform float64 numbers in [0, 1), made where the generator lives, so that a CPU seed means the same on every device."""
     return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device, non_blocking=True)

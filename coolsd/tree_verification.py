@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .rules import Lossless, Rule, host_can_branch
-from .sampling import pick, uniforms
+from .sampling import entropy, pick, uniforms
 from .trees import Parents, children, depths
-from .verification import DeviceVerdict, Verdict, plain_draw, to_host
+from .verification import DeviceVerdict, Verdict, figures_of_last, plain_draw, to_host
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class _Plan:
     depth: Tensor  # (M,) draft position of their children
     nodes: Tensor  # (M, K) their children; node 0 where there are fewer than K
     counts: tuple[int, ...]  # entry k: how many rows have a child k; they are the first ones
+    cells: Tensor  # (n,) where the n children stand in `nodes`, flattened
 
 
 @lru_cache(256)
@@ -35,7 +36,14 @@ def _plan(parents: Parents, rows: tuple[int, ...], device: torch.device) -> _Pla
     counts = tuple(sum(len(below[row]) > k for row in rows) for k in range(most))
     table = [[row, depth[row], *below[row], *[0] * (most - len(below[row]))] for row in rows]
     columns = torch.tensor(table).to(device, non_blocking=True)
-    return _Plan(columns[:, 0], columns[:, 1], columns[:, 2:], counts)
+    cells = torch.tensor([i * most + k for i, row in enumerate(rows) for k in range(len(below[row]))]).to(device, non_blocking=True)
+    return _Plan(columns[:, 0], columns[:, 1], columns[:, 2:], counts, cells)
+
+
+@lru_cache(256)
+def _above(parents: Parents, device: torch.device) -> Tensor:
+    """Row of each node's parent, (N,)."""
+    return torch.tensor([parent + 1 for parent in parents]).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class _Nodes:
     chosen: Tensor  # (M,) the child accepted, -1: none
     figures: Tensor  # (M, 3) accept_prob, cost and relaxed of a verdict's level, given the children
     residual: Tensor  # (M, V) law of the token that follows when all are rejected
+    children: Tensor  # (n,) all their children
+    f_and_u: Tensor  # (n, 2) f and u of each, NaN behind an accepted sibling
 
 
 def _without(row: Tensor, tokens: Tensor) -> Tensor:
@@ -94,13 +104,24 @@ def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform:
     passed = number < accept
     child = passed.to(torch.uint8).argmax(-1, keepdim=True)  # the eldest where none passed
     some, relaxed = passed.any(-1), (number >= ratio).gather(-1, child).squeeze(-1)
+    f_and_u = torch.stack((accept, number), -1).masked_fill((passed.cumsum(-1) > passed)[..., None], torch.nan)
     if salvage:
         # The probability that the eldest is taken back.
         back = torch.where(ratio[:, 0] < 1, (rule.accept_prob(*eldest) - ratio[:, 0]).clamp(min=0) / (1.0 - ratio[:, 0]), 0.0)
-        reach, cost, taken = reach * (1.0 - back), reach * back, uniform[1][plan.nodes[:, 0]] < back
+        again = uniform[1][plan.nodes[:, 0]]
+        reach, cost, taken = reach * (1.0 - back), reach * back, again < back
+        f_and_u = torch.cat((_both_tries(f_and_u[:, :1], back, again, some), f_and_u[:, 1:]), 1)
         some, relaxed = some | taken, ~some
     chosen = torch.where(some, plan.nodes.gather(-1, child).squeeze(-1), -1)
-    return _Nodes(plan.rows, chosen, torch.stack((1.0 - reach, cost, relaxed), 1), residual)
+    tried = plan.nodes.flatten().index_select(0, plan.cells), f_and_u.flatten(0, 1).index_select(0, plan.cells)
+    return _Nodes(plan.rows, chosen, torch.stack((1.0 - reach, cost, relaxed), 1), residual, *tried)
+
+
+def _both_tries(f_and_u: Tensor, back: Tensor, again: Tensor, some: Tensor) -> Tensor:
+    """f and u (M, 1, 2) of the eldest where it was tried a second time, as of one try: u is uniform, and u < f where either try passed."""
+    first = f_and_u[..., 0]
+    second = torch.stack((first + (1.0 - first) * back[:, None], first + (1.0 - first) * again[:, None]), -1)
+    return torch.where(some[:, None, None], f_and_u, second)
 
 
 def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _Nodes]) -> _Nodes:
@@ -176,15 +197,29 @@ def tree_verdict(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, r
     visited = torch.cat(visited)
     at = place.index_select(0, visited)
     level, end = at[:-1].clamp(min=0), at[-1:]
-    law = torch.where(end[:, None] < 0, p.index_select(0, visited[-1:]), tried.residual.index_select(0, end.clamp(min=0)))
+    row = p.index_select(0, visited[-1:])
+    law = torch.where(end[:, None] < 0, row, tried.residual.index_select(0, end.clamp(min=0)))
+    token = pick(law, uniform[-1:])
     accept_prob, cost, relaxed = tried.figures.index_select(0, level).unbind(1)
     return DeviceVerdict(
         path=visited[1:] - 1,
         accepted=(visited[1:] != visited[:-1]).sum(),
         recovered=end >= 0,
-        token=pick(law, uniform[-1:]),
+        token=token,
         accept_prob=accept_prob,
         cost=cost,
         relaxed=relaxed,
         drafted=draft_tokens,
+        nodes=_node_figures(p, q, draft_tokens, _above(parents, p.device), visited, tried),
+        last=figures_of_last(row[0], token, uniform[-1:], law[0]),
+        entropy=entropy(p.index_select(0, visited)),
     )
+
+
+def _node_figures(p: Tensor, q: Tensor, tokens: Tensor, above: Tensor, visited: Tensor, tried: _Nodes) -> Tensor:
+    """`DeviceVerdict.nodes`, (4, N). above: (N,) row of each node's parent; visited: rows of the walk."""
+    reached = torch.zeros(len(p), dtype=torch.bool, device=p.device).index_fill(0, visited, True)
+    f_and_u = tried.f_and_u.new_full((len(tokens), 2), torch.nan).index_copy(0, tried.children, tried.f_and_u)
+    f_and_u = f_and_u.masked_fill(~reached.index_select(0, above)[:, None], torch.nan)
+    p_and_q = torch.stack((p[above, tokens], q.gather(-1, tokens[:, None]).squeeze(-1)))
+    return torch.cat((p_and_q, f_and_u.T))

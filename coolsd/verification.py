@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, host_can_branch, norm_residual
-from .sampling import pick, uniforms
+from .sampling import entropy, pick, uniforms
 
 __all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
 
@@ -31,6 +31,9 @@ class Verdict:
     cost: Tensor  # (examined,) total variation spent, Σ_x [K - p]_+; 0 when lossless
     relaxed: Tensor  # (accepted,) bool: with the same uniform number the lossless rule would have rejected
     drafted: tuple[int, ...]  # all drafted tokens
+    nodes: Tensor  # (4, N) p, q, f and u of each drafted token, see `DeviceVerdict`
+    last: Tensor  # (3,) p, u and law of the token that follows, see `DeviceVerdict`
+    entropy: Tensor  # (accepted + 1,) nats, of the target row of each emitted token
 
     @property
     def accepted(self) -> int:
@@ -50,6 +53,9 @@ class DeviceVerdict:
     cost: Tensor  # (D,)
     relaxed: Tensor  # (D,) bool
     drafted: Tensor  # (N,) int64
+    nodes: Tensor  # (4, N) of each drafted token: its p, its q, f and the uniform number u; f and u are NaN where it was not examined
+    last: Tensor  # (3,) of the token that follows: its p, its uniform number and its probability in the law it was drawn from
+    entropy: Tensor  # of the target row before each accepted token and after the last; entries behind that mean nothing
 
 
 def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
@@ -61,7 +67,7 @@ def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
     parts = [getattr(verdict, field) for field in DeviceVerdict.__dataclass_fields__]
     # One tensor for all; codes and nodes are whole numbers that float32 holds.
     known = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
-    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted = known
+    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted, nodes, last, spread = known
     count, rejected = int(accepted), bool(recovered)
     examined = len(path) if whole else count + rejected
     return Verdict(
@@ -72,13 +78,45 @@ def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
         cost=cost[:examined].to(verdict.cost.dtype),
         relaxed=relaxed[:count].bool(),
         drafted=tuple(drafted.long().tolist()),
+        nodes=nodes.view(verdict.nodes.shape),
+        last=last,
+        entropy=spread[: count + 1],
     )
 
 
 def plain_draw(p: Tensor, uniform: Tensor) -> DeviceVerdict:
     """A plain draw from p (V,), by uniform ()."""
     none, zero = p.new_zeros(0), torch.zeros((), dtype=torch.long, device=p.device)
-    return DeviceVerdict(none.long(), zero, zero.bool(), pick(p, uniform), none, none, none.bool(), none.long())
+    token = pick(p, uniform)
+    return DeviceVerdict(
+        path=none.long(),
+        accepted=zero,
+        recovered=zero.bool(),
+        token=token,
+        accept_prob=none,
+        cost=none,
+        relaxed=none.bool(),
+        drafted=none.long(),
+        nodes=none.view(4, 0),
+        last=figures_of_last(p, token, uniform, p),
+        entropy=entropy(p),
+    )
+
+
+def plain_verdict(p: Tensor, generator: torch.Generator) -> Verdict:
+    """A token drawn from p (1, V) as in plain AR, kind "bonus"; takes one number."""
+    return to_host(plain_draw(p[0], uniforms((1,), generator, p.device)[0]))
+
+
+def figures_of_last(p: Tensor, token: Tensor, uniform: Tensor, law: Tensor) -> Tensor:
+    """`DeviceVerdict.last` of a token () or (1,), drawn from law (V,) by a uniform number of its shape; p (V,): target row there."""
+    index = token.view(1)
+    return torch.cat((p.gather(0, index), uniform.view(1), law.gather(0, index)))
+
+
+def emitted_entropy(p: Tensor, accepted: Tensor) -> Tensor:
+    """`DeviceVerdict.entropy` of a chain's rows p (L+1, V); rows that emitted nothing are left out where it is free to know them."""
+    return entropy(p[: int(accepted) + 1] if host_can_branch(p.device) else p)
 
 
 # ---- a chain, token by token
@@ -118,19 +156,25 @@ def chain_verdict(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tens
     position = torch.arange(length, device=p.device)
     rows, index = p[:length], draft[:, None]
     accept_prob = rule.accept_prob(rows, q, position, draft)
-    lossless = (rows.gather(-1, index) / q.gather(-1, index)).squeeze(-1)
+    p_drawn, q_drawn = rows.gather(-1, index).squeeze(-1), q.gather(-1, index).squeeze(-1)
     accepted = (uniform[:length] < accept_prob).cumprod(0).sum()
     last = accepted.clamp(max=length - 1)[None]
     residual = rule.residual(rows.index_select(0, last), q.index_select(0, last), last, draft.index_select(0, last))[0]
+    law = torch.where(accepted == length, p[length], residual)
+    token = pick(law, uniform[length])
+    f_and_u = torch.stack((accept_prob.double(), uniform[:length])).masked_fill(position > accepted, torch.nan)
     return DeviceVerdict(
         path=position,
         accepted=accepted,
         recovered=accepted < length,
-        token=pick(torch.where(accepted == length, p[length], residual), uniform[length]),
+        token=token,
         accept_prob=accept_prob,
         cost=rule.cost(rows, q, position),
-        relaxed=uniform[:length] >= lossless,
+        relaxed=uniform[:length] >= p_drawn / q_drawn,
         drafted=draft,
+        nodes=torch.cat((torch.stack((p_drawn, q_drawn)), f_and_u)),
+        last=figures_of_last(p.index_select(0, accepted[None])[0], token, uniform[length], law),
+        entropy=emitted_entropy(p, accepted),
     )
 
 
@@ -197,7 +241,9 @@ def verify_block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor, generato
     """Verify the drafted tokens jointly (block verification, arXiv 2403.10444), relaxed by ω per position (derived).
 
     With ω = 1 everywhere it is exact and accepts at least as much as `verify` on average. All positions are examined: `accept_prob` is
-    the probability r_i that at least i tokens are accepted given the tokens, and `cost` averages to the bias of the round.
+    the probability r_i that at least i tokens are accepted given the tokens, and `cost` averages to the bias of the round. In `nodes`, f is
+    h_i, the probability that the block stops behind position i given that it does not stop later, and u the number it is compared with: the
+    last position with u < h is the last one accepted, so that a token can be accepted with u >= f.
 
     Args:
         p, q, draft, generator: as for `verify`.
@@ -228,13 +274,19 @@ def block_verdict(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, unifor
     last, position = accepted.clamp(max=length - 1)[None], torch.arange(length, device=p.device)
     weight, row = torch.cat((p.new_ones(1), block.weight[0])).index_select(0, last), p.index_select(0, last)
     residual = norm_residual(weight[:, None] * row - block.kept[0].index_select(0, last), row)[0]
+    law = torch.where(accepted == length, p[length], residual)
+    token = pick(law, uniform[length])
+    p_and_q = torch.stack([rows.gather(-1, draft[:, None]).squeeze(-1) for rows in (p[:length], q)])
     return DeviceVerdict(
         path=position,
         accepted=accepted,
         recovered=accepted < length,
-        token=pick(torch.where(accepted == length, p[length], residual), uniform[length]),
+        token=token,
         accept_prob=block.weight[0].float(),
         cost=block.cost[0].float(),
         relaxed=position >= lossless,
         drafted=draft,
+        nodes=torch.cat((p_and_q, block.stop[:1], uniform[None, :length])),
+        last=figures_of_last(p.index_select(0, accepted[None])[0], token, uniform[length], law),
+        entropy=emitted_entropy(p, accepted),
     )

@@ -218,8 +218,11 @@ def test_numbers_of_other_libraries_are_numbers():
 def test_the_inspector_keeps_the_heads_of_the_rows():
     for method, tree in (("coolsd", "chain"), ("block", "chain"), ("coolsd", TREES[3])):
         for r in stream(ToyPair(TOY, (2, 6)), "x", method, inspect=2, tree=tree):
-            assert len(r.top) == max(1, len(r.accept_prob))
-            assert all(len(row) == 2 for position in r.top for row in position.values())
+            assert len(r.top) == max(len(r.tokens), len(r.accept_prob))
+            assert all(2 <= len(row) <= 3 for position in r.top for row in position.values())
+            for position in r.top:
+                assert all(row == sorted(row, key=lambda entry: -entry[1]) for row in position.values())
+                assert len({frozenset(code for code, _ in row) for row in position.values()}) == 1
 
 
 def test_the_inspector_follows_the_accepted_path():

@@ -48,6 +48,7 @@ def test_the_drafter_earns_its_keep(pair):
     run = generate(pair, "a purple petunia", "eagle1", seed=1, top_k=500, max_tokens=80)
     assert run.stats.accept_length > 1.5
     assert run.stats.bias_spent == pytest.approx(0, abs=1e-4)
+    assert len(run.to_json()) < 120_000 * 80 / 256  # a whole picture, without heads, in 120 KB
 
 
 def test_words_become_colours(pair):

@@ -1,11 +1,12 @@
 """Statistics of a hand-made run of three rounds after the prefill, and JSON there and back."""
 
 import json
+from copy import deepcopy
 
 import pytest
 
 from coolsd import Run, Settings, statistics
-from coolsd.trace import Round
+from coolsd.trace import Drafts, Last, Round, plain
 
 
 def a_round(index, start, tokens, kinds, drafted, accept_prob, cost, draft_calls=0, seconds=(0.0, 0.0, 0.0, 0.0)):
@@ -57,7 +58,118 @@ def test_json_round_trip(tmp_path):
 
 
 def test_another_schema_is_refused():
-    with pytest.raises(ValueError, match="schema"):
-        Run.from_json('{"schema": 99}')
-    with pytest.raises(ValueError, match="schema"):
-        Run.from_dict(3)
+    for bad in ('{"schema": 99}', '{"schema": true}', "3", "[]"):
+        with pytest.raises(ValueError, match=r"this version reads 1 and 2\. Export it again"):
+            Run.from_json(bad)
+
+
+def a_run() -> Run:
+    """Two rounds with all that schema 2 holds."""
+    drafts = Drafts((5, 6), (-1, 0), (0.25, 0.1), (0.5, 0.2), (0.5, 0.5), (0.3, 0.75), ("accepted", "rejected"))
+    more = {"last": Last(0.25, 0.5, 0.25), "log_p": (-1.25,), "entropy": (1.5,)}
+    first = Round(0, 0, (7,), ("sampled",), (False,), 0, (), (), 0, 0.0, 0.1, 0.0, 0.0, **more)
+    more |= {"drafts": drafts, "log_p": (-1.5, None), "entropy": (1.5, 0.5), "top": ({"p": [[5, 0.25]], "q": [[5, 0.5]]},) * 2}
+    second = Round(1, 1, (5, 9), ("accepted", "recovered"), (False, False), 2, (0.5, 0.5), (0.0, 0.0), 2, 0.1, 0.1, 0.0, 0.0, (), (0,))
+    return Run(Settings(prompt="a rose"), "toy", (2, 2), (2.0, 1.0), [first, Round(**{**vars(second), **more})], {"device": "cpu"})
+
+
+def test_a_run_of_schema_2_comes_back():
+    run = a_run()
+    assert Run.from_json(run.to_json()).to_dict() == run.to_dict()
+    again = Run.from_json(run.to_json()).rounds[1]
+    assert (again.drafts, again.last, again.log_p) == (run.rounds[1].drafts, run.rounds[1].last, run.rounds[1].log_p)
+
+
+def test_a_run_of_schema_1_is_read():
+    data = a_run().to_dict() | {"schema": 1}
+    for event in data["rounds"]:
+        for name in ("drafts", "last", "log_p", "entropy"):
+            del event[name]
+    run = Run.from_dict(data)
+    assert run.tokens == [7, 5, 9]
+    assert all((r.drafts, r.last, r.log_p, r.entropy) == (None,) * 4 for r in run.rounds)
+    assert run.to_dict()["schema"] == 2
+    assert Run.from_json(run.to_json()) == run
+
+
+def test_numbers_are_short_and_never_nan():
+    assert plain((0.123456789, 1 / 3e9, 2.0, float("nan"), float("inf"), 7, True)) == [0.123457, 3.33333e-10, 2, None, None, 7, True]
+    run = a_run()
+    run.environment["broken"] = float("nan")
+    assert "NaN" not in run.to_json()
+    assert json.loads(run.to_json())["environment"]["broken"] is None
+
+
+def changed(path: str, value) -> dict:
+    """The run's JSON with one value replaced, or removed where it is `...`."""
+    data = deepcopy(a_run().to_dict())
+    *above, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    inner = data
+    for key in above:
+        inner = inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return data
+
+
+BROKEN = [
+    ("target", 3, "target is 3, not text"),
+    ("grid", [2], "grid is"),
+    ("grid", [0, 2], r"grid\[0\] is 0, not a whole number from 1 to 256"),
+    ("grid", [1, 2], "rounds have 3 tokens for a grid of 1 × 2"),
+    ("omega.0", -1.0, r"omega\[0\] is -1.0"),
+    ("rounds", ..., "lacks 'rounds'"),
+    ("rounds.1", 5, r"rounds\[1\] is 5, not an object"),
+    ("rounds.1.index", 2, r"rounds\[1\] has index 2 and start 1, not 1 and 1"),
+    ("rounds.1.start", 0, r"rounds\[1\] has index 1 and start 0"),
+    ("rounds.1.tokens", [5], "an entry a token"),
+    ("rounds.1.tokens.0", 1.5, r"rounds\[1\].tokens\[0\] is 1.5, not a whole number"),
+    ("rounds.1.kinds.1", "accepted", "all tokens but the last are accepted"),
+    ("rounds.1.kinds.1", "drawn", "not one of accepted, recovered, bonus, sampled"),
+    ("rounds.1.relaxed.0", 0, r"relaxed\[0\] is 0, not true or false"),
+    ("rounds.1.accept_prob.0", 1.5, r"accept_prob\[0\] is 1.5, not a number from 0 to 1"),
+    ("rounds.1.cost", [0.0], "an entry an examined position"),
+    ("rounds.1.verify_seconds", "fast", "verify_seconds is 'fast'"),
+    ("rounds.1.drafts", ..., r"rounds\[1\] lacks 'drafts'"),
+    ("rounds.1.drafts.p", [0.5], "drafts hold what was drafted"),
+    ("rounds.1.drafts.p.1", True, r"drafts.p\[1\] is True, not a number"),
+    ("rounds.1.drafts.parents.1", 1, "drafts hold what was drafted"),
+    ("rounds.1.drafts.u.1", None, "drafts hold what was drafted"),
+    ("rounds.1.drafts.outcome.1", "accepted", "drafts hold what was drafted"),
+    ("rounds.1.last.law", -0.1, "last.law is -0.1"),
+    ("rounds.1.log_p.0", 0.5, r"log_p\[0\] is 0.5"),
+    ("rounds.1.top.0.q", 3, r"top\[0\].q is 3, not a list"),
+    ("rounds.1.colour", "red", "has 'colour', which no run has"),
+    ("settings.delta", 99.0, "settings.delta: 99.0 is out of range"),
+    ("settings.colour", 1, "There is no setting called 'colour'"),
+    ("settings.method", "guess", "There is no method called 'guess'"),
+    ("settings", [], r"settings is \[\], not an object"),
+    ("environment", "cpu", "environment is 'cpu'"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BROKEN, ids=[f"{path}={value!r}" for path, value, _ in BROKEN])
+def test_a_broken_run_is_refused_in_one_line(path, value, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        Run.from_dict(changed(path, value))
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+
+
+def test_what_is_no_json_is_refused():
+    for bad in ("", "a rose", '{"schema": 2', "[" * 100_000, b"\xff\xfe\x00", '{"schema": NaN}', "1" * 5000):
+        with pytest.raises(ValueError, match="the file"):
+            Run.from_json(bad)
+
+
+def test_text_is_never_a_path(tmp_path):
+    path = tmp_path / "run.json"
+    run = a_run()
+    run.to_json(path)
+    assert Run.from_json(path).tokens == run.tokens
+    with pytest.raises(ValueError, match="not JSON"):
+        Run.from_json(str(path))
+    (tmp_path / "{}").write_text(run.to_json())
+    assert Run.from_json(tmp_path / "{}").tokens == run.tokens

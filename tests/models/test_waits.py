@@ -51,6 +51,11 @@ def test_a_round_waits_once_and_the_tokens_are_the_cpus(method, tree, settings):
         assert one.relaxed == other.relaxed
         assert one.accept_prob == pytest.approx(other.accept_prob, abs=1e-4)
         assert one.cost == pytest.approx(other.cost, abs=1e-4)
+        assert one.entropy == pytest.approx(other.entropy, abs=1e-3)
+        assert (one.drafts is None) == (other.drafts is None)
+        if one.drafts:
+            assert one.drafts.outcome == other.drafts.outcome
+            assert [x for x in one.drafts.u if x is not None] == pytest.approx([x for x in other.drafts.u if x is not None], abs=1e-3)
 
 
 LOOKS = {
