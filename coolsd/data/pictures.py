@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
-from zlib import error as ZlibError
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 VALID_EVERY = 20  # pictures, where the CSV does not say which are valid
+FIELD = 2**27  # characters of a CSV's field; the csv module's own limit cuts long captions
+GROUND = (255, 255, 255)  # what a transparent picture is laid on
+UPRIGHT = {  # EXIF's orientation: how the picture is turned back
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 @dataclass(frozen=True)
@@ -35,25 +45,30 @@ class Record:
 
 
 def read_records(path: Path, required: tuple[str, ...] = ("file",)) -> list[Record]:
-    """Rows of an index CSV; known columns are those of Row. Without a split, train or valid, every 20th picture is valid.
+    """Records of an index CSV in UTF-8; known columns are those of Record. Without a split, train or valid, every 20th picture is valid.
 
     Raises:
-        ValueError: a required column is missing, or there is no row.
+        ValueError: another encoding, a broken line, a required column is missing, or there is no row.
     """
-    with path.open(newline="", encoding="utf-8-sig") as handle:
-        reader = csv.DictReader(handle)
-        missing = [name for name in required if name not in (reader.fieldnames or [])]
-        if missing:
-            hint = " `python -m coolsd train captions` writes captions." if "captions" in missing else ""
-            there = ", ".join(reader.fieldnames or ["none"])
-            raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {there}.{hint}")
-        known = Record.__dataclass_fields__
-        rows = []
-        for number, line in enumerate(reader):
-            split = "train" if number % VALID_EVERY else "valid"
-            rows.append(Record(**{"file": "", "label": "", "split": split} | {k: v or "" for k, v in line.items() if k in known}))
-    if not rows:
+    csv.field_size_limit(FIELD)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            reader = csv.DictReader(handle, skipinitialspace=True)
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+            there, lines = reader.fieldnames, list(reader)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is not in UTF-8. Save it as a CSV in UTF-8 (in a spreadsheet: 'CSV UTF-8').") from None
+    except csv.Error as error:
+        raise ValueError(f"{path.name} is no CSV that can be read: {error}.") from None
+    if missing := [name for name in required if name not in there]:
+        hint = " `python -m coolsd train captions` writes captions." if "captions" in missing else ""
+        raise ValueError(f"{path.name} lacks the column(s) {', '.join(missing)}; it has {', '.join(there) or 'none'}.{hint}")
+    if not lines:
         raise ValueError(f"{path.name} has no rows. Give one line a picture, with its file name.")
+    rows = []
+    for number, line in enumerate(lines):
+        empty = {"file": "", "label": "", "split": "train" if number % VALID_EVERY else "valid"}
+        rows.append(Record(**empty | {name: value or "" for name, value in line.items() if name in Record.__dataclass_fields__}))
     return rows
 
 
@@ -61,29 +76,59 @@ Open = Callable[[str], Image.Image]
 
 
 def opener(images: Path) -> Open:
-    """A function that opens a picture by name from a folder or a zip file, as RGB, upright.
+    """A function that opens a picture by name from a folder or a zip file, see `plain`; FileNotFoundError where there is none.
 
     Raises:
         ValueError: there is no such folder, or the zip file is broken.
     """
     if images.is_dir():
-        return lambda name: ImageOps.exif_transpose(Image.open(images / name)).convert("RGB")
+        return lambda name: plain(Image.open(images / name))
     if not images.exists():
         raise ValueError(f"There is no folder or zip file {images}.")
     try:
         archive = ZipFile(images)
     except BadZipFile:
         raise ValueError(f"{images} is neither a folder nor a readable zip file.") from None
-    return lambda name: ImageOps.exif_transpose(Image.open(archive.open(name))).convert("RGB")
+    inside = set(archive.namelist())
+
+    def from_archive(name: str) -> Image.Image:
+        if name not in inside:
+            raise FileNotFoundError(name)
+        return plain(Image.open(archive.open(name)))
+
+    return from_archive
+
+
+def plain(picture: Image.Image) -> Image.Image:
+    """RGB of 8 bits, upright; transparent parts show GROUND, 16 bits of grey are scaled to 8.
+
+    Raises:
+        ValueError: numbers whose range is unknown (floating point, or more than 16 bits).
+    """
+    picture.load()
+    try:
+        turn = UPRIGHT.get(picture.getexif().get(ExifTags.Base.Orientation))
+    except Exception:  # broken notes beside sound pixels; the decoders raise whatever they like
+        turn = None
+    if picture.mode.startswith(("I", "F")):
+        depths = np.asarray(picture)
+        if picture.mode == "F" or depths.max() > 65535 or depths.min() < 0:
+            raise ValueError(f"mode {picture.mode} has no known range")
+        picture = Image.fromarray((depths / 257 + 0.5).astype(np.uint8))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, GROUND), picture)
+    picture = picture.convert("RGB")
+    return picture if turn is None else picture.transpose(turn)
 
 
 def attempt(open_picture: Open, name: str) -> Image.Image | str:
     """The picture, or why there is none: "missing" or "unreadable"."""
     try:
         return open_picture(name)
-    except (KeyError, FileNotFoundError):
+    except FileNotFoundError:
         return "missing"
-    except (OSError, ValueError, SyntaxError, EOFError, BadZipFile, ZlibError, Image.DecompressionBombError):
+    except Exception:  # a decoder may raise anything: RuntimeError, MemoryError, zlib's own
         return "unreadable"
 
 

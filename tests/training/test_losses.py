@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from tiny import CONFIG, tiny_pair, vqvae
 
 from coolsd.models.llamagen.text_table import TextTable
-from coolsd.protocols import Lesson
+from coolsd.protocols import TeacherForced
 from coolsd.sampling import guided
 from coolsd.training import tokenizer
 from coolsd.training.drafter import DrafterRecipe, Examples, drafter_loss, train_drafter
-from coolsd.training.loop import ALONE, Place
+from coolsd.training.loop import ALONE, Process
 from coolsd.training.muon import Muon, optimizers, orthogonal, prepare
 from coolsd.training.target import TargetRecipe, Trainee, train_target
 from coolsd.training.tokens import TokenData
@@ -27,14 +27,14 @@ WIDTH, CODES, ENTRIES = 6, 5, 7
 AT = torch.tensor([3, 4, 5, 6])
 
 
-def lesson(seed: int = 0) -> Lesson:
+def teacher_forced(seed: int = 0) -> TeacherForced:
     """Seven entries of two rows; the last four are looked at. Every number is its own."""
     random = torch.Generator().manual_seed(seed)
     head = torch.randn(CODES, WIDTH, generator=random)
     hidden = torch.randn(2, ENTRIES + 1, WIDTH, generator=random) * 3
     logits = torch.randn(len(AT), CODES, generator=random)
     rope, mask = torch.rand(ENTRIES, 2, 2), torch.ones(2, 1, ENTRIES, ENTRIES, dtype=torch.bool)
-    return Lesson(hidden, torch.arange(ENTRIES), rope, mask, AT, logits, lambda features: features @ head.T)
+    return TeacherForced(hidden, torch.arange(ENTRIES), rope, mask, AT, logits, lambda features: features @ head.T)
 
 
 class Given:
@@ -48,7 +48,7 @@ class Given:
         return self.answer
 
 
-def by_hand(features: torch.Tensor, one: Lesson, recipe: DrafterRecipe) -> float:
+def by_hand(features: torch.Tensor, one: TeacherForced, recipe: DrafterRecipe) -> float:
     """Smooth L1 of the features and cross-entropy of the guided rows, entry by entry."""
     apart, rows = [], []
     for i, entry in enumerate(one.at.tolist()):
@@ -64,14 +64,14 @@ def by_hand(features: torch.Tensor, one: Lesson, recipe: DrafterRecipe) -> float
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.5)])
 def test_the_drafters_loss_by_hand(weights):
-    one, answer = lesson(), lesson(1).hidden[:, 1:]
+    one, answer = teacher_forced(), teacher_forced(1).hidden[:, 1:]
     recipe = replace(QUIET, feature_weight=weights[0], row_weight=weights[1])
     for own in (False, True):
         assert drafter_loss(Given(answer), one, recipe, own).item() == pytest.approx(by_hand(answer, one, recipe), rel=1e-5)
 
 
 def test_a_drafter_that_foretells_the_next_feature_has_no_feature_loss():
-    one = lesson()
+    one = teacher_forced()
     oracle = Given(one.hidden[:, 1:].clone())
     assert drafter_loss(oracle, one, replace(QUIET, row_weight=0.0), own=True).item() == 0
     shifted = Given(one.hidden[:, :-1].clone())
@@ -79,15 +79,15 @@ def test_a_drafter_that_foretells_the_next_feature_has_no_feature_loss():
 
 
 @pytest.mark.parametrize("family", ["llamagen", "lumina"])
-def test_the_next_feature_through_the_head_gives_the_rows_of_a_lesson(family, lumina):
+def test_the_next_feature_through_the_head_gives_the_teacher_forced_rows(family, lumina):
     pair = tiny_pair() if family == "llamagen" else lumina
     with torch.inference_mode():
-        one = pair.lesson("a red rose", TOKENS % 30, 3.0)
+        one = pair.teacher_forced("a red rose", TOKENS % 30, 3.0)
         torch.testing.assert_close(guided(one.head(one.hidden[:, one.at + 1]), 3.0), one.logits, atol=1e-4, rtol=1e-4)
 
 
 def test_what_a_drafter_is_given():
-    one, answer = lesson(), lesson(1).hidden[:, 1:].requires_grad_()
+    one, answer = teacher_forced(), teacher_forced(1).hidden[:, 1:].requires_grad_()
     inputs, bound = one.hidden[:, :-1], 0.1 * one.hidden[:, :-1].std().item()
     torch.manual_seed(0)
     drafters = [Given(answer) for _ in range(40)]
@@ -213,7 +213,7 @@ def test_no_two_processes_train_a_drafter_on_the_same_pictures(tmp_path):
     recipe, seen = DrafterRecipe(steps=2, batch=2, warmup=1), []
     for rank in range(3):
         examples, drafter = Seen(), tiny_pair().empty_drafter()
-        train_drafter(drafter, tiny_pair(), examples, recipe, tmp_path / f"{rank}.pt", Place(torch.device("cpu"), rank, 3))
+        train_drafter(drafter, tiny_pair(), examples, recipe, tmp_path / f"{rank}.pt", Process(torch.device("cpu"), rank, 3))
         seen.append(examples.numbers)
     assert seen == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
     assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]  # the first process writes
@@ -232,7 +232,7 @@ def test_no_two_processes_train_a_target_or_a_tokenizer_on_the_same_pictures(tmp
     recipe = TargetRecipe(steps=1, batch=4, warmup=1, drop_caption=0.25)
     for rank in range(2):
         trainee = Trainee(CONFIG, tiny_pair().codebook)
-        train_target(trainee, data, data, recipe, tmp_path / f"{rank}.pt", compiled=False, place=Place(torch.device("cpu"), rank, 2))
+        train_target(trainee, data, data, recipe, tmp_path / f"{rank}.pt", compiled=False, process=Process(torch.device("cpu"), rank, 2))
     one, other = (batch for (_, drop), batch in first.items() if drop == recipe.drop_caption)
     assert not torch.equal(one, other)
 
@@ -246,7 +246,7 @@ def test_no_two_processes_train_a_target_or_a_tokenizer_on_the_same_pictures(tmp
     monkeypatch.setattr(tokenizer, "Crops", lambda *_: None)
     small = tokenizer.TokenizerRecipe(steps=1, batch=2, warmup=1)
     for rank in range(2):
-        place = Place(torch.device("cpu"), rank, 2)
-        tokenizer.train_tokenizer(vqvae(), 4, tmp_path, [], small, tmp_path / f"v{rank}.pt", place)
+        data, process = tokenizer.TokenizerData(tmp_path, [], 4), Process(torch.device("cpu"), rank, 2)
+        tokenizer.train_tokenizer(vqvae(), data, small, tmp_path / f"v{rank}.pt", process)
     assert asked == [(0, 2), (1, 2)]
     assert Counter(path.name for path in tmp_path.glob("v*")) == {"v0.pt": 1}

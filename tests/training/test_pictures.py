@@ -1,0 +1,180 @@
+"""Pictures as people keep them, in a folder and in a zip: turned, transparent, of 16 bits, broken; crops by value; CSVs."""
+
+import io
+from collections import Counter
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from coolsd.data import pictures
+from coolsd.data.pictures import Record, attempt, opener, read_pictures, read_records, square
+from coolsd.training import crops
+
+RED, BLUE = (200, 30, 40), (20, 40, 200)
+
+
+def encoded(picture: Image.Image, kind: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def halves() -> Image.Image:
+    """Left red, right blue, twice as wide as high."""
+    picture = Image.new("RGB", (32, 16), RED)
+    picture.paste(BLUE, (16, 0, 32, 16))
+    return picture
+
+
+def turned(orientation: int, broken: bool = False) -> bytes:
+    """A JPEG that says how it is turned; `broken`: beside a tag whose type is not the one it should have."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    if broken:
+        exif[0x0100] = 300
+    content = encoded(halves(), "JPEG", exif=exif, quality=95)
+    if not broken:
+        return content
+    at = content.index(b"\x01\x00\x00\x04" if b"\x01\x00\x00\x04" in content else b"\x01\x00\x00\x03")
+    return content[: at + 2] + b"\x00\x01" + content[at + 4 :]
+
+
+def palette() -> bytes:
+    picture = Image.new("P", (8, 8), 0)
+    picture.putpalette([255, 0, 0, 0, 0, 255])
+    picture.paste(1, (4, 0, 8, 8))
+    return encoded(picture, "GIF", transparency=0)
+
+
+GREY = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
+ALBUM = {
+    "plain.png": encoded(halves(), "PNG"),
+    "turned.jpg": turned(6),
+    "notes.jpg": turned(6, broken=True),
+    "clear.png": encoded(Image.new("RGBA", (8, 8), (255, 0, 0, 0)), "PNG"),
+    "half.png": encoded(Image.new("RGBA", (8, 8), (255, 0, 0, 128)), "PNG"),
+    "key.png": encoded(Image.new("RGB", (8, 8), (255, 0, 0)), "PNG", transparency=(255, 0, 0)),
+    "palette.gif": palette(),
+    "grey16.png": encoded(Image.fromarray(GREY), "PNG"),
+    "cut.png": encoded(Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)), "PNG")[:4000],
+    "text.png": b"no picture",
+    "float.tiff": encoded(Image.fromarray(np.ones((8, 8), np.float32)), "TIFF"),
+}
+USABLE = [name for name in ALBUM if name not in ("cut.png", "text.png", "float.tiff")]
+
+
+@pytest.fixture(scope="module", params=["folder", "zip"])
+def album(request, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("album")
+    if request.param == "folder":
+        for name, content in ALBUM.items():
+            (root / name).write_bytes(content)
+        return root
+    with ZipFile(root / "album.zip", "w", ZIP_DEFLATED) as archive:
+        for name, content in ALBUM.items():
+            archive.writestr(name, content)
+    return root / "album.zip"
+
+
+def middle(picture: Image.Image, x: float, y: float) -> tuple[int, ...]:
+    return picture.getpixel((int(x * picture.width), int(y * picture.height)))
+
+
+@pytest.mark.parametrize("name", ["turned.jpg", "notes.jpg"])
+def test_pictures_are_turned_upright_whatever_else_their_notes_say(album, name):
+    picture = opener(album)(name)
+    assert picture.size == (16, 32)
+    assert np.abs(np.subtract(middle(picture, 0.5, 0.2), RED)).max() < 25
+    assert np.abs(np.subtract(middle(picture, 0.5, 0.8), BLUE)).max() < 25
+
+
+def test_every_orientation_is_the_one_that_the_library_turns(tmp_path):
+    from PIL import ImageOps
+
+    for orientation in range(1, 9):
+        (tmp_path / "a.jpg").write_bytes(turned(orientation))
+        with Image.open(tmp_path / "a.jpg") as picture:
+            expected = ImageOps.exif_transpose(picture).convert("RGB")
+        assert opener(tmp_path)("a.jpg").tobytes() == expected.tobytes()
+
+
+def test_what_is_transparent_shows_the_ground(album):
+    open_picture = opener(album)
+    for name in ("clear.png", "key.png"):
+        assert open_picture(name).getcolors() == [(64, pictures.GROUND)]
+    assert np.abs(np.subtract(middle(open_picture("half.png"), 0.5, 0.5), (255, 127, 127))).max() <= 1
+    assert [middle(open_picture("palette.gif"), x, 0.5) for x in (0.2, 0.8)] == [pictures.GROUND, (0, 0, 255)]
+
+
+def test_sixteen_bits_are_scaled_to_eight(album):
+    shown = np.asarray(opener(album)("grey16.png"))[..., 0].astype(int)
+    assert np.abs(shown - GREY / 257).max() <= 0.5 + 1e-6
+
+
+def test_what_cannot_be_used_is_counted_once_and_ends_nothing(album):
+    rows, skipped = [Record(name, "x", "train") for name in (*ALBUM, "gone.png", "")], Counter()
+    found = [rows[number].file for number, _ in read_pictures(album, rows, skipped)]
+    assert found == USABLE
+    assert skipped["unreadable"] + skipped["missing"] == 5
+    assert skipped["missing"] >= 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyError, TypeError, Image.DecompressionBombError])
+def test_whatever_a_decoder_raises_is_an_unreadable_picture(error):
+    def decoder(name: str) -> Image.Image:
+        raise error(name)
+
+    assert attempt(decoder, "a.avif") == "unreadable"
+
+
+def test_a_zip_with_damaged_bytes_ends_nothing(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    with ZipFile(tmp_path / "a.zip", "w", ZIP_DEFLATED) as archive:
+        archive.writestr("bad.bmp", encoded(Image.fromarray(noise), "BMP"))
+        archive.writestr("good.bmp", encoded(halves(), "BMP"))
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[200:400] = bytes(200)
+    (tmp_path / "a.zip").write_bytes(content)
+    skipped = Counter()
+    found = list(read_pictures(tmp_path / "a.zip", [Record("bad.bmp", "", ""), Record("good.bmp", "", "")], skipped))
+    assert [number for number, _ in found] == [1]
+    assert skipped == {"unreadable": 1}
+
+
+def test_a_stream_of_crops_reads_a_zip_in_processes_of_its_own(album):
+    rows = [Record(name, "x", "train") for name in ALBUM]
+    made = crops.Crops(album, rows, "train", 16, 0)
+    alone, helped = (next(crops.batches(made, len(rows), 0, Counter(), workers))[0] for workers in (0, 1))
+    assert len(alone) == len(USABLE)
+    assert torch.equal(alone, helped)
+
+
+def test_a_crop_lies_where_it_was_asked_for():
+    """Red counts columns, green rows: their means tell where a crop lies."""
+    y, x = np.mgrid[:40, :60].astype(np.uint8)
+    picture = Image.fromarray(np.stack([x, y, x * 0], -1))
+    for left, top in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.25, 0.75)):
+        crop = (square(picture, 32, zoom=1.25, x=left, y=top) + 1) * 127.5
+        assert crop[..., 0].mean() == pytest.approx(left * (60 - 32) + 15.5, abs=0.3)
+        assert crop[..., 1].mean() == pytest.approx(top * (40 - 32) + 15.5, abs=0.3)
+        assert crop[0, -1, 0] > crop[0, 0, 0]
+        assert square(picture, 32, zoom=1.25, x=left, y=top, flip=True)[0, 0, 0] == square(picture, 32, zoom=1.25, x=left, y=top)[0, -1, 0]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_csv_in_another_encoding_is_named(tmp_path, encoding):
+    (tmp_path / "a.csv").write_text("file,label\na.png,Blüte\n", encoding=encoding)
+    with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8"):
+        read_records(tmp_path / "a.csv")
+
+
+def test_spaces_in_a_csvs_head_and_long_fields_are_no_harm(tmp_path):
+    (tmp_path / "a.csv").write_text(f"file, label , caption\na.png, rose,{'x' * 200_000}\n")
+    row = read_records(tmp_path / "a.csv")[0]
+    assert (row.file, row.label, len(row.caption)) == ("a.png", "rose", 200_000)
+    (tmp_path / "b.csv").write_text('file,label\n"a.png,rose\n' + "y" * 10)
+    assert read_records(tmp_path / "b.csv")[0].label == ""
