@@ -4,13 +4,12 @@ The same measures serve the evaluation (does a generated "red rose" come out red
 """
 
 import csv
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from .pictures import Record, read_pictures
+from .pictures import Record, Skipped, read_pictures
 from .store import progress, replacing
 
 SIDE = 64  # pixels; measures are taken on a small copy
@@ -161,8 +160,8 @@ def captions(picture: Image.Image, row: Record) -> list[str]:
     return plain_captions(row.label)
 
 
-def write_captions(images: Path, rows: list[Record], out: Path) -> Counter:
-    """Write a CSV like the input's with a `captions` column (wordings joined by '|'); returns the counts of skipped pictures.
+def write_captions(images: Path, rows: list[Record], out: Path) -> Skipped:
+    """Write a CSV like the input's with a `captions` column (wordings joined by '|'); returns the skipped pictures.
 
     Every line is written, so that row numbers stay: a skipped picture has no wording.
 
@@ -171,7 +170,7 @@ def write_captions(images: Path, rows: list[Record], out: Path) -> Counter:
     """
     if nameless := [row.file for row in rows if not row.label and not row.caption]:
         raise ValueError(f"{len(nameless)} lines have neither label nor caption (first: {nameless[0]}). Fill in one of these columns.")
-    skipped: Counter = Counter()
+    skipped: Skipped = {}
     wordings = [""] * len(rows)
     with progress(len(rows), "captions") as bar:
         for number, picture in read_pictures(images, rows, skipped):

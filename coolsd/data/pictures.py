@@ -1,7 +1,6 @@
 """A folder of pictures with a caption CSV: pictures that cannot be read are skipped and counted, never a crash."""
 
 import csv
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +72,7 @@ def read_records(path: Path, required: tuple[str, ...] = ("file",)) -> list[Reco
 
 
 Open = Callable[[str], Image.Image]
+Skipped = dict[str, str]  # file names of pictures that were not used: "missing" or "unreadable"
 
 
 def opener(images: Path) -> Open:
@@ -122,6 +122,23 @@ def plain(picture: Image.Image) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
+def stamper(images: Path) -> Callable[[str], str]:
+    """A function that gives a mark of a picture by name, which changes when its file is replaced; empty where there is no file.
+
+    In a folder size and time, in a zip size and checksum. `images` as for `opener`.
+    """
+    if images.is_dir():
+
+        def of_file(name: str) -> str:
+            path = images / name
+            return f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path.is_file() else ""
+
+        return of_file
+    with ZipFile(images) as archive:
+        marks = {member.filename: f"{member.file_size} {member.CRC}" for member in archive.infolist()}
+    return lambda name: marks.get(name, "")
+
+
 def attempt(open_picture: Open, name: str) -> Image.Image | str:
     """The picture, or why there is none: "missing" or "unreadable"."""
     try:
@@ -132,13 +149,13 @@ def attempt(open_picture: Open, name: str) -> Image.Image | str:
         return "unreadable"
 
 
-def read_pictures(images: Path, rows: Sequence[Record], skipped: Counter) -> Iterator[tuple[int, Image.Image]]:
-    """(row number, picture) of every readable picture; missing and unreadable ones are counted in `skipped`."""
+def read_pictures(images: Path, rows: Sequence[Record], skipped: Skipped) -> Iterator[tuple[int, Image.Image]]:
+    """(row number, picture) of every readable picture; missing and unreadable ones are noted in `skipped`."""
     open_picture = opener(images)
     for number, row in enumerate(rows):
         picture = attempt(open_picture, row.file)
         if isinstance(picture, str):
-            skipped[picture] += 1
+            skipped[row.file] = picture
         else:
             yield number, picture
 

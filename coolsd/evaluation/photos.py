@@ -1,6 +1,7 @@
 """What is measured on the real photos, once: features, codes and reconstruction error, kept on disk in parts.
 
-Parts carry the pictures' names, the tokenizer's weights and where the photos lie in their key, so that a changed one is measured again.
+Parts carry the pictures' names and marks, the tokenizer's weights and where the photos lie in their key, so that what changed is measured
+again.
 """
 
 import itertools
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ..data.features import BATCH, Extract, eight_bit
 from ..data.metrics import psnr
-from ..data.pictures import Record, read_pictures, read_records, square
+from ..data.pictures import Record, read_pictures, read_records, square, stamper
 from ..data.store import digest, progress, save_arrays
 from ..models.vq import ImageTokenizer
 from .specks import isolation
@@ -67,10 +68,11 @@ class Networks:
     judge: Extract
 
 
-def _digest(images: Path, names: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
+def _digest(images: Path, marks: Sequence[str], tokenizer: ImageTokenizer, reconstruct: bool) -> str:
+    """Of all that figures depend on. marks: names of the pictures, and when they were written."""
     layout = f"{tokenizer.grid} x {tokenizer.patch}, {' '.join(PhotoFigures.__dataclass_fields__)}"
     weights = tokenizer.vqvae.state_dict().values() if reconstruct else ()
-    return digest("\n".join([str(images.resolve()), layout, *names]), *weights, digits=16)
+    return digest("\n".join([str(images.resolve()), layout, *marks]), *weights, digits=16)
 
 
 def _part(
@@ -79,7 +81,7 @@ def _part(
     """Arrays of Measured for these photos, numbered from 0."""
     patch, side = tokenizer.patch, tokenizer.grid * tokenizer.patch
     out: dict[str, list[np.ndarray]] = {"numbers": [], "features": [], "judged": [], "isolation": [], "codes": [], "psnr": []}
-    pictures = read_pictures(images, photos, Counter())
+    pictures = read_pictures(images, photos, {})
     while batch := list(itertools.islice(pictures, BATCH)):
         pixels = torch.from_numpy(np.stack([square(picture, side) for _, picture in batch])).permute(0, 3, 1, 2)
         if reconstruct:
@@ -104,8 +106,10 @@ def measure(
         ValueError: no picture can be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    stamp = stamper(images)
     groups = [photos[start : start + PART] for start in range(0, len(photos), PART)]
-    paths = [folder / f"photos_{_digest(images, [p.file for p in group], tokenizer, reconstruct)}.npz" for group in groups]
+    marks = [[f"{photo.file} {stamp(photo.file)}" for photo in group] for group in groups]
+    paths = [folder / f"photos_{_digest(images, names, tokenizer, reconstruct)}.npz" for names in marks]
     missing = [(group, path) for group, path in zip(groups, paths, strict=True) if not path.exists()]
     if missing:
         with progress(sum(len(group) for group, _ in missing), "photos measured") as bar:

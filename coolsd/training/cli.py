@@ -4,13 +4,14 @@ import argparse
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 
-def _say(skipped: Counter, done: str) -> None:
-    notes = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+def _say(skipped: Mapping[str, str], done: str) -> None:
+    notes = ", ".join(f"{count} {reason}" for reason, count in Counter(skipped.values()).items())
     print(f"{done}{f' (skipped: {notes})' if notes else ''}", file=sys.stderr)
 
 

@@ -2,20 +2,28 @@
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.pictures import Record, attempt, opener, square
+from ..data.pictures import Record, Skipped, attempt, opener, square
 from .encode import crops
-from .tokens import stored
+from .tokens import numbered, stored
 
-Item = tuple[Tensor, Tensor] | str  # a picture (3, side, side) in [-1, 1] and its codes (n,), or why there is none
+
+class Unusable(NamedTuple):
+    """A picture that cannot be read, and why."""
+
+    file: str
+    reason: str
+
+
+Item = tuple[Tensor, Tensor] | Unusable  # a picture (3, side, side) in [-1, 1] and its codes (n,)
 
 
 class Crops(Dataset):
@@ -33,8 +41,10 @@ class Crops(Dataset):
         self.numbers = np.array([i for i, row in enumerate(rows) if row.split == split])
         self.variants: dict[int, list[tuple[int, np.ndarray]]] = {}
         if tokens:
-            for variant, number, codes in stored(tokens):
-                self.variants.setdefault(number, []).append((variant, codes))
+            numbers = numbered(rows)
+            for variant, file, codes in stored(tokens):
+                for number in numbers.get(file, ()):
+                    self.variants.setdefault(number, []).append((variant, codes))
             self.numbers = np.array([i for i in self.numbers if i in self.variants])
         if not len(self.numbers):
             raise ValueError(
@@ -59,19 +69,19 @@ class Crops(Dataset):
         random, codes = np.random.default_rng((self.seed, k, 1)), np.empty(0)
         if self.variants:
             variant, codes = self.variants[number][random.integers(len(self.variants[number]))]
-            crop = crops(variant, number)
+            crop = crops(variant, self.rows[number].file)
         else:
             zoom, x, y = random.uniform((1, 0, 0), (1.25, 1, 1))
             crop = {"zoom": zoom, "x": x, "y": y, "flip": bool(random.integers(2))}
         picture = attempt(self.open, self.rows[number].file)
         if isinstance(picture, str):
-            return picture
+            return Unusable(self.rows[number].file, picture)
         return torch.from_numpy(square(picture, self.side, **crop)).permute(2, 0, 1), torch.from_numpy(codes.astype(np.int64))
 
 
-def _batch(items: list[Item]) -> tuple[Tensor, Tensor, list[str]]:
-    pairs = [item for item in items if not isinstance(item, str)]
-    reasons = [item for item in items if isinstance(item, str)]
+def _batch(items: list[Item]) -> tuple[Tensor, Tensor, list[Unusable]]:
+    pairs = [item for item in items if not isinstance(item, Unusable)]
+    reasons = [item for item in items if isinstance(item, Unusable)]
     if not pairs:
         return torch.empty(0), torch.empty(0), reasons
     pixels, codes = zip(*pairs, strict=True)
@@ -79,9 +89,9 @@ def _batch(items: list[Item]) -> tuple[Tensor, Tensor, list[str]]:
 
 
 def batches(
-    crops: Crops, size: int, start: int, skipped: Counter, workers: int = 0, rank: int = 0, ranks: int = 1
+    crops: Crops, size: int, start: int, skipped: Skipped, workers: int = 0, rank: int = 0, ranks: int = 1
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless (pictures (B, 3, S, S), codes (B, n)) from batch `start` on; a batch is smaller by what was skipped, and counted.
+    """Endless (pictures (B, 3, S, S), codes (B, n)) from batch `start` on; a batch is smaller by what was skipped, and noted.
 
     Args:
         rank, ranks: every ranks-th batch, from the rank-th on.

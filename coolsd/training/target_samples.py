@@ -60,10 +60,10 @@ def _one_by_one(pair: LoadedPair, prompts: Sequence[str], sampling: Sampling, se
     return torch.tensor([generate(pair, prompt, "ar", seed=seed + i, **common).tokens for i, prompt in enumerate(prompts)])
 
 
-def _fingerprint(pair: LoadedPair, sampling: Sampling) -> str:
+def _fingerprint(pair: LoadedPair, sampling: Sampling, seed: int) -> str:
     """Changes when the target was trained on or is sampled otherwise: stored samples are then of no use."""
     size = sum(p.double().abs().sum().item() for p in pair.target_model.parameters())
-    return f"{size:.9e} {sampling}"
+    return f"{size:.9e} {sampling} seed {seed}"
 
 
 def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, sampling: Sampling, seed: int, path: Path) -> list[Example]:
@@ -71,9 +71,10 @@ def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, samplin
 
     Batched for LlamaGen's family, one by one for others.
     """
-    made_by = _fingerprint(pair, sampling)
+    made_by = _fingerprint(pair, sampling, seed)
     state = load_checkpoint(path)
-    if state is None or state["made_by"] != made_by:
+    before = state["prompts"] if state and state["made_by"] == made_by else []
+    if not before or before != [prompts[i % len(prompts)] for i in range(len(before))]:
         state = {"made_by": made_by, "prompts": [], "tokens": []}
     with progress(count, "samples", len(state["tokens"])) as bar:
         while (done := len(state["tokens"])) < count:

@@ -4,7 +4,6 @@ Decoder-only training leaves encoder and codebook as they are, so that stored to
 the network: LlamaGen (Sun et al., 2024); of the codebook's losses: VQ-VAE (van den Oord et al., 2017). Resumable at any moment.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import JanusVQVAE, JanusVQVAEConfig
 
 from ..data.metrics import perplexity, psnr
-from ..data.pictures import Record, read_pictures, square
+from ..data.pictures import Record, Skipped, read_pictures, square
 from ..models.vq import ImageTokenizer
 from .adversary import PatchDiscriminator, adversarial_losses
 from .crops import Crops, batches
@@ -174,7 +173,7 @@ def validation_pictures(images: Path, rows: list[Record], side: int) -> Tensor:
     """The plain centre crops (N, 3, side, side) of the same VALID pictures of the valid split each time; N = 0 where there are none."""
     valid = [row for row in rows if row.split == "valid"]
     order = torch.randperm(len(valid), generator=torch.Generator().manual_seed(0)).tolist()
-    parts = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], Counter())]
+    parts = [square(picture, side) for _, picture in read_pictures(images, [valid[i] for i in order[:VALID]], {})]
     return torch.stack([torch.from_numpy(p) for p in parts]).permute(0, 3, 1, 2) if parts else torch.empty(0, 3, side, side)
 
 
@@ -219,14 +218,14 @@ def train_tokenizer(
     process: Process,
     decoder_only: bool = False,
     perceptual: Perceptual | None = None,
-) -> tuple[ImageTokenizer, Counter]:
+) -> tuple[ImageTokenizer, Skipped]:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there.
 
     Args:
         vqvae: start weights. decoder_only: encoder and codebook stay as they are.
 
     Returns:
-        The tokenizer with averaged weights, and the counts of skipped pictures.
+        The tokenizer with averaged weights, and the skipped pictures.
     """
     torch.set_flush_denormal(True)
     trainee = TokenizerTrainee(vqvae, recipe.average, decoder_only, recipe.adversarial > 0).to(process.device)
@@ -237,7 +236,7 @@ def train_tokenizer(
     if process.device.type == "cpu":
         use_fast_norm(trainee.vqvae)
     crops = Crops(data.images, data.records, "train", data.grid * fixed.patch, recipe.seed, data.tokens if decoder_only else None)
-    skipped: Counter = Counter()
+    skipped: Skipped = {}
     stream = batches(crops, recipe.batch, start, skipped, data.workers, process.rank, process.ranks)
     valid = validation_pictures(data.images, data.records, data.grid * fixed.patch)
     codes_before = encoded(fixed, valid) if decoder_only else None

@@ -5,7 +5,7 @@ length: no padding, no mask, plain causal attention. A dropped caption becomes t
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.pictures import read_records
+from ..data.pictures import Record, read_records
 from ..models.llamagen.text_table import TextTable
 
 
@@ -30,16 +30,47 @@ class Batch:
         return Batch(self.tokens.to(device), self.features.to(device), self.dropped.to(device))
 
 
-def stored(folder: Path) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(variant, row number, tokens (n,)) of all that `train encode` wrote, `tokens_<variant>_<part>.npz`."""
-    for file in sorted(folder.glob("tokens_*.npz")):
-        with np.load(file) as archive:
-            for number, tokens in zip(archive["rows"], archive["tokens"], strict=True):
-                yield int(file.stem.split("_")[1]), int(number), tokens
+@dataclass(frozen=True)
+class Encoded:
+    """What `train encode` stored of a picture in one variant: its mark (see `stamper`) when it was read, and its tokens (n,)."""
+
+    stamp: str
+    tokens: np.ndarray
+
+
+def encoded(folder: Path) -> dict[tuple[int, str], Encoded]:
+    """All that `train encode` wrote, `tokens_<variant>_<part>.npz`, by variant and file name; of a picture replaced since the latest.
+
+    Raises:
+        ValueError: a file that does not name its pictures, as earlier versions wrote them.
+    """
+    parts = sorted((*map(int, path.stem.split("_")[1:3]), path) for path in folder.glob("tokens_*.npz"))
+    entries = {}
+    for variant, _, path in parts:
+        with np.load(path) as archive:
+            if "files" not in archive.files:
+                raise ValueError(f"{path} does not say which pictures its tokens are of. Remove {folder} and run `train encode` again.")
+            for file, stamp, tokens in zip(archive["files"].tolist(), archive["stamps"].tolist(), archive["tokens"], strict=True):
+                entries[variant, file] = Encoded(stamp, tokens)
+    return entries
+
+
+def stored(folder: Path) -> Iterator[tuple[int, str, np.ndarray]]:
+    """(variant, file name, tokens (n,)) of all that `train encode` wrote."""
+    for (variant, file), entry in encoded(folder).items():
+        yield variant, file, entry.tokens
+
+
+def numbered(rows: Sequence[Record]) -> dict[str, list[int]]:
+    """Row numbers by file name: results on disk belong to a picture, wherever its line stands by now."""
+    numbers = defaultdict(list)
+    for number, row in enumerate(rows):
+        numbers[row.file].append(number)
+    return numbers
 
 
 MEASURED = 4  # prompts held out to measure a drafter on
-CAPTIONED = ("split", "captions")  # columns that are needed
+CAPTIONED = ("file", "split", "captions")  # columns that are needed
 
 
 def split_prompts(lines: list[str], captions: Path | None, seed: int) -> tuple[list[str], list[str]]:
@@ -65,11 +96,13 @@ class Photos:
     """
 
     def __init__(self, folder: Path, captions: Path, split: str):
-        self.captions = {i: row.wordings for i, row in enumerate(read_records(captions, CAPTIONED)) if row.split == split}
+        rows = read_records(captions, CAPTIONED)
+        self.captions, numbers = {i: row.wordings for i, row in enumerate(rows) if row.split == split}, numbered(rows)
         self.variants: dict[int, list[np.ndarray]] = defaultdict(list)
-        for variant, number, tokens in stored(folder):
-            if number in self.captions and (split == "train" or variant == 0):
-                self.variants[number].append(tokens)
+        for variant, file, tokens in stored(folder):
+            for number in numbers.get(file, ()):
+                if number in self.captions and (split == "train" or variant == 0):
+                    self.variants[number].append(tokens)
         if not self.variants:
             raise ValueError(f"No tokens of the {split} split in {folder.name}. Run `python -m coolsd train encode` first.")
 

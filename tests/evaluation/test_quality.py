@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -91,6 +92,9 @@ def test_photos_are_measured_once_and_again_for_another_tokenizer(album, tmp_pat
     other.vqvae.quantize.embedding.weight.data += 0.1
     photos.measure(album, valid, other, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
     assert sum(calls) == 48
+    Image.new("RGB", (20, 24), (1, 2, 3)).save(album / valid[0].file)
+    photos.measure(album, valid, tokenizer, photos.Networks(counted, NETWORKS.judge), tmp_path / "cache")
+    assert sum(calls) == 64  # a picture was replaced
 
 
 def test_photos_in_parts_are_numbered_through(album, tmp_path, monkeypatch):
@@ -223,6 +227,9 @@ def test_target_losses_are_those_of_training_and_go_on_where_they_were(album, tm
     file.write_text(whole[:-4])
     assert torch.equal(pair.target_losses(tiny, valid, measured, 6, file), losses)
     assert file.read_text() == whole
+    others = [replace(photo, captions=f"{photo.captions.split('|')[0]} again") for photo in valid]
+    assert not torch.equal(pair.target_losses(tiny, others, measured, 2, file)[:, 0], losses[:2, 0])
+    assert torch.equal(pair.target_losses(tiny, valid, measured, 6, file), losses)
     trainee = Trainee(CONFIG, tiny.codebook)
     trainee.embed_map.data.zero_()
     trainee.model.load_state_dict(tiny.target_model.state_dict())

@@ -57,6 +57,23 @@ def test_exchange_test_accepts_one_law_over_many_prompts_and_rejects_another():
     assert metrics.exchange_test(x, y + 0.7, draws=199) < 0.02
 
 
+def test_no_p_value_is_0_and_the_extreme_one_is_one_in_all_draws():
+    x = normal(30)
+    assert metrics.exchange_test(x, x + 50, draws=99) == pytest.approx(1 / 100)
+    assert metrics.exchange_test(x, x, draws=99) == 1
+
+
+def test_the_jackknifes_error_of_a_mean_is_that_of_its_blocks():
+    values = normal(80, width=1)[:, 0].double()
+    found = metrics.jackknife(lambda keep: values[keep(80)].mean().item(), 80)
+    blocks = torch.stack([values[torch.arange(80) % 20 == b].mean() for b in range(20)])
+    assert found.value == pytest.approx(values.mean().item())
+    assert found.error == pytest.approx((blocks.std() / 20**0.5).item())
+    few = values[:6]
+    halves = torch.stack([few[torch.arange(6) % 3 == b].mean() for b in range(3)])
+    assert metrics.jackknife(lambda keep: few[keep(6)].mean().item(), 6).error == pytest.approx((halves.std() / 3**0.5).item())
+
+
 def test_psnr_and_perplexity_of_known_cases():
     a = torch.zeros(2, 3, 4, 4)
     assert metrics.psnr(a, a + 0.2).tolist() == pytest.approx([20.0, 20.0])

@@ -1,7 +1,6 @@
 """Pictures as people keep them, in a folder and in a zip: turned, transparent, of 16 bits, broken; crops by value; CSVs."""
 
 import io
-from collections import Counter
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -9,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import vqvae
 
 from coolsd.data import pictures
 from coolsd.data.pictures import Record, attempt, opener, read_pictures, read_records, square
+from coolsd.models.vq import ImageTokenizer
 from coolsd.training import crops
+from coolsd.training.encode import encode_to
+from coolsd.training.tokens import Photos
 
 RED, BLUE = (200, 30, 40), (20, 40, 200)
 
@@ -116,11 +119,12 @@ def test_sixteen_bits_are_scaled_to_eight(album):
 
 
 def test_what_cannot_be_used_is_counted_once_and_ends_nothing(album):
-    rows, skipped = [Record(name, "x", "train") for name in (*ALBUM, "gone.png", "")], Counter()
+    rows, skipped = [Record(name, "x", "train") for name in (*ALBUM, "gone.png", "")], {}
     found = [rows[number].file for number, _ in read_pictures(album, rows, skipped)]
     assert found == USABLE
-    assert skipped["unreadable"] + skipped["missing"] == 5
-    assert skipped["missing"] >= 1
+    assert skipped.keys() == {"cut.png", "text.png", "float.tiff", "gone.png", ""}
+    assert skipped["gone.png"] == "missing"
+    assert {skipped[name] for name in ("cut.png", "text.png", "float.tiff")} == {"unreadable"}
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyError, TypeError, Image.DecompressionBombError])
@@ -139,16 +143,16 @@ def test_a_zip_with_damaged_bytes_ends_nothing(tmp_path):
     content = bytearray((tmp_path / "a.zip").read_bytes())
     content[200:400] = bytes(200)
     (tmp_path / "a.zip").write_bytes(content)
-    skipped = Counter()
+    skipped = {}
     found = list(read_pictures(tmp_path / "a.zip", [Record("bad.bmp", "", ""), Record("good.bmp", "", "")], skipped))
     assert [number for number, _ in found] == [1]
-    assert skipped == {"unreadable": 1}
+    assert skipped == {"bad.bmp": "unreadable"}
 
 
 def test_a_stream_of_crops_reads_a_zip_in_processes_of_its_own(album):
     rows = [Record(name, "x", "train") for name in ALBUM]
     made = crops.Crops(album, rows, "train", 16, 0)
-    alone, helped = (next(crops.batches(made, len(rows), 0, Counter(), workers))[0] for workers in (0, 1))
+    alone, helped = (next(crops.batches(made, len(rows), 0, {}, workers))[0] for workers in (0, 1))
     assert len(alone) == len(USABLE)
     assert torch.equal(alone, helped)
 
@@ -178,3 +182,64 @@ def test_spaces_in_a_csvs_head_and_long_fields_are_no_harm(tmp_path):
     assert (row.file, row.label, len(row.caption)) == ("a.png", "rose", 200_000)
     (tmp_path / "b.csv").write_text('file,label\n"a.png,rose\n' + "y" * 10)
     assert read_records(tmp_path / "b.csv")[0].label == ""
+
+
+# ---- results on disk
+
+
+def noise(seed: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (16, 16, 3), dtype=np.uint8))
+
+
+def lines(folder: Path, *names: str) -> Path:
+    (folder / "a.csv").write_text("file,split,captions\n" + "".join(f"{name}.png,train,{name}\n" for name in names))
+    return folder / "a.csv"
+
+
+def test_tokens_belong_to_a_picture_wherever_its_line_stands_and_are_made_anew_when_it_is_replaced(tmp_path):
+    tokenizer, out = ImageTokenizer(vqvae(), 4), tmp_path / "tokens"
+    for i, name in enumerate("abc"):
+        noise(i).save(tmp_path / f"{name}.png")
+
+    def encode(*names: str) -> dict[str, list[np.ndarray]]:
+        """Tokens of all variants by caption."""
+        index = lines(tmp_path, *names)
+        encode_to(out, tmp_path, read_records(index), tokenizer, 3)
+        photos = Photos(out, index, "train")
+        return {photos.captions[i][0]: tokens for i, tokens in photos.variants.items()}
+
+    def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+        return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+    first = encode("a", "b")
+    assert [len(tokens) for tokens in first.values()] == [3, 3]
+    assert not same(first["a"], first["b"])
+    files = len(list(out.glob("*.npz")))
+    moved = encode("c", "b", "a")
+    assert moved.keys() == {"a", "b", "c"}
+    assert same(moved["a"], first["a"])
+    assert same(moved["b"], first["b"])
+    assert len(list(out.glob("*.npz"))) == files + 3  # the new one in each variant, and nothing again
+    noise(9).save(tmp_path / "b.png")
+    replaced = encode("c", "b", "a")
+    assert not same(replaced["b"], first["b"])
+    assert same(replaced["a"], first["a"])
+    plain = torch.from_numpy(square(noise(9), 16)).permute(2, 0, 1)[None]
+    assert replaced["b"][0].tolist() == tokenizer.encode(plain)[0].tolist()
+    assert same(encode("b")["b"], replaced["b"])
+    np.savez(out / "tokens_0_000.npz", rows=np.arange(2), tokens=np.zeros((2, 16), np.uint16))
+    with pytest.raises(ValueError, match="does not say which pictures"):
+        encode("a", "b")
+
+
+def test_each_unusable_picture_is_named_once_for_all_variants(tmp_path):
+    noise(0).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    records = read_records(lines(tmp_path, "a", "b", "gone"))
+    skipped = encode_to(tmp_path / "tokens", tmp_path, records, ImageTokenizer(vqvae(), 4), 3)
+    assert skipped == {"b.png": "unreadable", "gone.png": "missing"}
+    seen = {}
+    stream = crops.batches(crops.Crops(tmp_path, records, "train", 16, 0), 3, 0, seen)
+    for _ in range(4):
+        next(stream)
+    assert seen == skipped

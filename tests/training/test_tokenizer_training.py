@@ -1,7 +1,6 @@
 """Training a picture tokenizer: from nothing, and the decoder alone on fixed codes; killed, resumed, with pictures that cannot be read."""
 
 import csv
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -118,15 +117,15 @@ def test_stored_tokens_give_the_codes_of_their_crops(folder, tmp_path):
     assert main(["train", "encode", *files, "--tokenizer", str(tmp_path / "vq"), "--variants", "3"]) == 0
     stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0, tmp_path / "tokens")
     assert len(stream) == 12
-    pixels, codes = next(crops.batches(stream, 12, 0, Counter()))
+    pixels, codes = next(crops.batches(stream, 12, 0, {}))
     assert torch.equal(load_vq(tmp_path / "vq", 4).encode(pixels), codes)
 
 
 def test_the_stream_goes_on_where_it_was(folder):
     stream = crops.Crops(folder, read_records(folder / "index.csv"), "train", 16, 0)
-    whole, skipped = crops.batches(stream, 4, 0, Counter()), Counter()
+    whole, skipped = crops.batches(stream, 4, 0, {}), {}
     first = [next(whole)[0] for _ in range(4)]
-    later = next(crops.batches(stream, 4, 3, Counter()))[0]
+    later = next(crops.batches(stream, 4, 3, {}))[0]
     assert torch.equal(first[3], later)
     ranks = [next(crops.batches(stream, 4, 1, skipped, rank=rank, ranks=2))[0] for rank in (0, 1)]
     assert torch.equal(ranks[0], first[2])

@@ -115,8 +115,10 @@ def test_own_samples_go_on_where_they_were(tmp_path, monkeypatch):
     resumed = self_generated(pair, prompts, 5, Sampling(4.0), 0, path)
     assert [prompt for prompt, _ in resumed] == ["a red rose", "the sea", "a red rose", "the sea", "a red rose"]
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(whole, resumed, strict=True))
-    other = self_generated(pair, prompts, 2, Sampling(1.0), 0, path)
-    assert len(load_checkpoint(path)["tokens"]) == len(other) == 2
+    for changed in ((prompts, Sampling(1.0), 0), (prompts, Sampling(4.0), 1), (prompts[::-1], Sampling(4.0), 1)):
+        other = self_generated(pair, changed[0], 2, *changed[1:], path)
+        assert len(load_checkpoint(path)["tokens"]) == len(other) == 2
+        assert [prompt for prompt, _ in other] == changed[0]
 
 
 def learn(pair: LoadedPair, tmp_path: Path) -> Eagle:

@@ -1,6 +1,7 @@
 """How good the embedded pair is, on the valid split: tokenizer, target, and whether pictures show what was asked for."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,25 +77,27 @@ def reconstruction_sheet(images: Path, photos: Sequence[Record], measured: Photo
 
 
 def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFigures, count: int, file: Path) -> Tensor:
-    """Nats a token of valid photos under the target with their caption and with none, (count, 2); each photo is written to `file` at once.
+    """Nats a token of valid photos under the target with their caption and with none, (count, 2); each photo is written to `file` at once,
+    by its caption and codes.
 
     Without guidance: scale 1 looks at the conditional row alone, scale 0 at the unconditional one alone.
     """
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")][:count]
+    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     file.write_text("".join(lines), encoding="utf-8")
-    numbers, codes = measured.numbers.tolist(), measured.codes.tolist()
-    missing = range(len(lines), min(count, len(numbers)))
-    if not missing:
-        return torch.tensor([json.loads(line) for line in lines])
-    with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
-        for i in missing:
-            wordings = photos[numbers[i]].wordings
-            caption = wordings[np.random.default_rng(i).integers(len(wordings))]
-            lines.append(json.dumps([-log_prob(pair, caption, codes[i], scale) for scale in (1.0, 0.0)]) + "\n")
-            print(lines[-1], end="", file=handle, flush=True)
-            bar.update()
-    return torch.tensor([json.loads(line) for line in lines])
+    known = {tuple(entry[:2]): entry[2:] for entry in map(json.loads, lines) if len(entry) == 4}
+    wanted = []
+    for i, (number, codes) in enumerate(zip(measured.numbers.tolist()[:count], measured.codes.tolist(), strict=False)):
+        wordings = photos[number].wordings
+        wanted.append((wordings[np.random.default_rng(i).integers(len(wordings))], codes))
+    keys = [(caption, zlib.crc32(repr(codes).encode())) for caption, codes in wanted]
+    if missing := [i for i, key in enumerate(keys) if key not in known]:
+        with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
+            for i in missing:
+                known[keys[i]] = [-log_prob(pair, *wanted[i], scale) for scale in (1.0, 0.0)]
+                print(json.dumps([*keys[i], *known[keys[i]]], ensure_ascii=False), file=handle, flush=True)
+                bar.update()
+    return torch.tensor([known[key] for key in keys])
 
 
 def target_figures(losses: Tensor) -> dict[str, Any]:
