@@ -1,6 +1,6 @@
 """What happened in a run: rounds, the run, its statistics, and JSON in and out.
 
-Knows nothing of models. Everything a person sees (pictures, curves, counters, exports) is drawn from these events.
+Knows nothing of torch, models or methods. Everything a person sees (pictures, curves, counters, exports) is drawn from these events.
 
 Words: a round is one target call. A drafted token is accepted or rejected; the token that follows is recovered (drawn from the
 residual), bonus (all accepted: drawn from p) or sampled (plain AR, and the first token of every picture).
@@ -8,13 +8,13 @@ residual), bonus (all accepted: drawn from p) or sampled (plain AR, and the firs
 
 import json
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import checks
-from .methods import METHODS
 from .settings import MAX_DRAFT_LENGTH, Settings, SettingsError, validate
 from .trees import MAX_NODES
 
@@ -222,17 +222,20 @@ class Run:
         return text
 
     @classmethod
-    def from_json(cls, source: str | bytes | Path) -> "Run":
-        """A run from JSON text, or from a file where its path is given as a Path.
+    def from_json(cls, source: str | bytes | Path, methods: Collection[str] | None = None) -> "Run":
+        """A run from JSON text, or from a file where its path is given as a Path; methods as for `from_dict`.
 
         Raises:
             ValueError: not JSON, or not a run, with one line that says where.
         """
-        return cls.from_dict(checks.parse(source.read_bytes() if isinstance(source, Path) else source))
+        return cls.from_dict(checks.parse(source.read_bytes() if isinstance(source, Path) else source), methods)
 
     @classmethod
-    def from_dict(cls, data: Any) -> "Run":
+    def from_dict(cls, data: Any, methods: Collection[str] | None = None) -> "Run":
         """A run from what `to_dict` gave, also after a way through JSON. Every value is checked; statistics are taken anew.
+
+        Args:
+            methods: names of the methods that can be run; None takes any name, for runs that are only counted.
 
         Raises:
             ValueError: a schema this version does not read, or a field that is missing or wrong, with one line that says which.
@@ -242,7 +245,7 @@ class Run:
             raise checks.Unreadable(f"This run has schema {checks.quote(schema)}; this version reads 1 and {SCHEMA}. Export it again.")
         values = _RUN(data, "")
         rows, columns = values["grid"]
-        values["settings"] = _settings(values["settings"])
+        values["settings"] = _settings(values["settings"], methods)
         check = _round_check(rows * columns, schema)
         rounds = [_round(check(entry, f"rounds[{i}]"), f"rounds[{i}]") for i, entry in enumerate(values["rounds"])]
         start = 0
@@ -290,11 +293,12 @@ _RUN = checks.record(
 )
 
 
-def _settings(value: Any) -> Settings:
+def _settings(value: Any, methods: Collection[str] | None) -> Settings:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise checks.refuse("settings", f"is {checks.quote(value)}, not an object")
     try:
-        return validate(METHODS, **value)
+        name = checks.text(40)(value.get("method", Settings().method), "settings.method")
+        return validate((name,) if methods is None else methods, **value)
     except SettingsError as error:
         raise checks.refuse(f"settings.{error.field}:", str(error)) from None
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 
-from coolsd import Run, Settings, statistics
+from coolsd import METHODS, Run, Settings, statistics
 from coolsd.trace import Drafts, Last, Round, plain
 
 
@@ -145,6 +145,7 @@ BROKEN = [
     ("settings.delta", 99.0, "settings.delta: 99.0 is out of range"),
     ("settings.colour", 1, "There is no setting called 'colour'"),
     ("settings.method", "guess", "There is no method called 'guess'"),
+    ("settings.method", 3, "settings.method is 3, not text"),
     ("settings", [], r"settings is \[\], not an object"),
     ("environment", "cpu", "environment is 'cpu'"),
 ]
@@ -153,9 +154,13 @@ BROKEN = [
 @pytest.mark.parametrize(("path", "value", "message"), BROKEN, ids=[f"{path}={value!r}" for path, value, _ in BROKEN])
 def test_a_broken_run_is_refused_in_one_line(path, value, message):
     with pytest.raises(ValueError, match=message) as refusal:
-        Run.from_dict(changed(path, value))
+        Run.from_dict(changed(path, value), METHODS)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 400
+
+
+def test_without_names_any_method_is_read():
+    assert Run.from_dict(changed("settings.method", "guess")).settings.method == "guess"
 
 
 def test_what_is_no_json_is_refused():
