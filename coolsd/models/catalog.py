@@ -29,6 +29,7 @@ class TargetSpec:
 
     Args:
         build: from one path a part. memory: what a GPU must hold, in GB (bfloat16; two branches of cache), by part.
+        random: the same sizes without weights, for `bench --random-weights`; None: not offered.
         settings: what its authors sampled with: what page, command line, training and evaluation start from.
         note: what a person should know before choosing it.
     """
@@ -39,6 +40,7 @@ class TargetSpec:
     memory: dict[str, float] = field(default_factory=dict)
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    random: Callable[..., "LoadedPair"] | None = None
 
     def needs(self, drafter: str | Path | None = None) -> dict[str, float]:
         """GB of memory by part. drafter: as for `load`; None stands for the catalog's, where there is one."""
@@ -56,7 +58,7 @@ T5 = HubFiles("text", "google/flan-t5-xl", ("config.json", "tokenizer.json", "mo
 
 
 def _loader(family: str, function: str, *fixed: Any) -> Callable[..., "LoadedPair"]:
-    """A function of a family's `load` module, imported when it is first called."""
+    """A function of a family's `load` module with its first arguments, imported when it is first called."""
 
     def build(**paths: Any) -> "LoadedPair":
         return getattr(import_module(f".{family}.load", __package__), function)(*fixed, **paths)
@@ -74,7 +76,8 @@ def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
     )
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
-    return TargetSpec(f"LlamaGen-XL, {size} px", _loader("llamagen", "load_llamagen", f"llamagen-{size}", config), parts, memory, settings)
+    build, random = (_loader("llamagen", function, f"llamagen-{size}", config) for function in ("load_llamagen", "random_llamagen"))
+    return TargetSpec(f"LlamaGen-XL, {size} px", build, parts, memory, settings, random=random)
 
 
 CATALOG: dict[str, TargetSpec] = {
@@ -98,6 +101,7 @@ CATALOG: dict[str, TargetSpec] = {
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
         "No drafter for it is public; one of your own is named with `--files drafter=PATH` on the command line.",
+        _loader("lumina", "random_lumina", "lumina-768"),
     ),
 }
 

@@ -17,6 +17,9 @@ from .eagle import Eagle
 from .layers import fuse
 from .vq import ImageTokenizer
 
+Build = Callable[..., nn.Module]  # from a network's class and its sizes to the network
+WORDS = 20  # of the prompt "0 0 …" that a pair without weights is timed with
+
 
 def free_memory() -> None:
     """Return what nothing refers to any more to the device."""
@@ -39,7 +42,17 @@ class LoadedPair(ABC):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of image tokens."""
-        return (self.tokenizer.grid,) * 2
+        return (self.side,) * 2
+
+    @property
+    @abstractmethod
+    def side(self) -> int:
+        """Image tokens a side of the picture."""
+
+    @property
+    @abstractmethod
+    def head(self) -> nn.Linear:
+        """The target's output layer, of image codes and whatever else it can emit."""
 
     @property
     def codebook(self) -> Tensor:

@@ -20,7 +20,7 @@ from coolsd.evaluation.speed import bandwidth
 from coolsd.models import catalog, hub
 from coolsd.models.checkpoints import LoadError, fill, read_state
 from coolsd.models.eagle import Eagle, EagleConfig
-from coolsd.models.llamagen.load import from_lantern, llamagen_target, load_drafter
+from coolsd.models.llamagen.load import from_lantern, llamagen_target, load_drafter, random_llamagen
 from coolsd.models.llamagen.network import LlamaGen, LlamaGenConfig
 from coolsd.models.llamagen.session import LlamaGenPair
 from coolsd.models.lumina.network import Chameleon, ChameleonConfig
@@ -347,12 +347,10 @@ def test_licences_are_shown(monkeypatch, paths, caplog):
 def test_passes_are_timed_with_random_weights(monkeypatch, name):
     sizes = {"dim": 64, "heads": 4, "ffn": 128}
     monkeypatch.setattr(bandwidth, "COPY", {"cpu": 4096})
-    monkeypatch.setattr(bandwidth, "LlamaGenConfig", partial(LlamaGenConfig, **sizes, vocab=2048, caption_dim=16))
-    monkeypatch.setattr(bandwidth, "ChameleonConfig", partial(ChameleonConfig, **sizes, vocab=9000))
-    monkeypatch.setattr(
-        bandwidth, "EagleConfig", lambda *_, **grid: EagleConfig(**sizes, vocab=2048, **grid) if name != "lumina-768" else tiny
-    )
-    tiny = EagleConfig(**sizes, vocab=9000, input_norm=True, norm_rows=1, halves=True)
+    small = partial(random_llamagen, name, LlamaGenConfig(**sizes, vocab=2048, caption_dim=16, grid=32))
+    if name == "llamagen-512":
+        monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], random=small))
+    monkeypatch.setattr("coolsd.models.lumina.load.ChameleonConfig", partial(ChameleonConfig, **sizes, vocab=9000))
     found = bandwidth.measure(name, "cpu", "float32", layers=2, draft=3, repeats=2)
     assert [part.name for part in found.parts] == ["AR step", "draft step", "verify pass of 4"]
     assert all(part.milliseconds > 0 and part.floor_ms > 0 for part in found.parts)

@@ -5,31 +5,24 @@ the bandwidth that a big copy reaches here and now.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 
 from ...models.catalog import CATALOG
 from ...models.checkpoints import LoadError
-from ...models.eagle import Eagle, EagleConfig
 from ...models.layers import fuse
-from ...models.llamagen.network import Conditioning, LlamaGen, LlamaGenConfig
-from ...models.llamagen.session import LlamaGenPair
 from ...models.loading import named_device, named_dtype, plan
-from ...models.lumina.network import Chameleon, ChameleonConfig
-from ...models.lumina.session import Ids, LuminaPair, LuminaPrompt
-from ...models.pair import LoadedPair
+from ...models.pair import WORDS, LoadedPair
 from ...protocols import Drafter, Target
 from ...sampling import draw, to_probs
 from ...trees import chain
 
-WORDS = 20  # condition tokens of the prompt
 CHUNK = 32  # tokens a pass on the way to the middle of the picture
 WARM_UP = 3  # calls on a GPU: as it is, recording, replay; elsewhere one
 ENOUGH = (3, 20.0)  # a slow machine stops after this many repeats once they took this many seconds
@@ -67,7 +60,7 @@ class BandwidthReport:
 
 
 def random_pair(name: str, device: str, dtype: torch.dtype, layers: int | None = None) -> LoadedPair:
-    """A released target with a drafter of its sizes and weights that mean nothing; it makes no pictures.
+    """A released target with a drafter of its sizes and random weights.
 
     Args:
         layers: of the target; None: all.
@@ -75,26 +68,15 @@ def random_pair(name: str, device: str, dtype: torch.dtype, layers: int | None =
     Raises:
         LoadError: not a released target.
     """
-    fill = partial(_filled, device=device, dtype=dtype)
-    if name == "lumina-768":
-        config = ChameleonConfig() if layers is None else ChameleonConfig(layers=layers)
-        target = fill(lambda: Chameleon(config))
-        sizes = EagleConfig(config.dim, config.heads, config.ffn, config.vocab, input_norm=True, norm_rows=1, halves=True)
-        words = Tokenizer(models.WordLevel({str(i): i for i in range(WORDS)}, unk_token="0"))
-        return LuminaPair(name, target, fill(lambda: Eagle(sizes)), None, LuminaPrompt(words, 48, Ids()))
-    if name not in ("llamagen-256", "llamagen-512"):
-        raise LoadError(f"There are no sizes for {name!r}. Choose llamagen-256, llamagen-512 or lumina-768.")
-    config = LlamaGenConfig(grid=int(name.split("-")[1]) // 16)
-    config = config if layers is None else replace(config, layers=layers)
-    valid = torch.arange(config.caption_tokens) >= config.caption_tokens - WORDS
-    condition = Conditioning(torch.randn(config.caption_tokens, config.caption_dim) * valid[:, None], valid)
-    drafter = fill(lambda: Eagle(EagleConfig(grid=config.grid)))
-    return LlamaGenPair(name, fill(lambda: LlamaGen(config)), drafter, None, lambda _: condition)
+    offers = [known for known, spec in CATALOG.items() if spec.random]
+    if name not in offers:
+        raise LoadError(f"There are no sizes for {name!r}. Choose one of: {', '.join(offers)}.")
+    return CATALOG[name].random(build=partial(_filled, device=device, dtype=dtype), layers=layers)
 
 
-def _filled(build: Callable[[], nn.Module], device: str, dtype: torch.dtype) -> nn.Module:
+def _filled(network: type[nn.Module], sizes: Any, device: str, dtype: torch.dtype) -> nn.Module:
     with torch.device("meta"):
-        model = build().to(dtype)
+        model = network(sizes).to(dtype)
     model = model.to_empty(device=device).eval().requires_grad_(False)
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.normal_(std=0.02)
@@ -173,16 +155,14 @@ def measure(
     pair = random_pair(name, str(where), kind, layers)
     fuse(pair.target_model, pair.drafter_model)
     target, drafter = pair.begin(4.0)
-    grid = pair.text.grid if isinstance(pair, LuminaPair) else pair.target_model.config.grid
-    code = to_the_middle(target, drafter, grid * grid // 2, where)
+    code = to_the_middle(target, drafter, pair.side**2 // 2, where)
     generator, fed = torch.Generator().manual_seed(0), code.repeat(draft + 1)
     rows = partial(to_probs, top_k=1000)
 
     def ar_step() -> None:
         draw(rows(target.extend(code, chain(1)).logits), generator).tolist()
 
-    head = pair.target_model.lm_head if isinstance(pair, LuminaPair) else pair.target_model.output
-    heading = drafter.codes * head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
+    heading = drafter.codes * pair.head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
     whole = weight_bytes(pair.target_model) + heading + cache_bytes(target)
     drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter)
     calls = [

@@ -3,6 +3,7 @@
 Everything is checked before anything runs, and nothing is downloaded here.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from ..checkpoints import ASSETS, SIZES, LoadError, fill, first_file, log, only_file, read_folder, read_json, read_sizes, read_state
 from ..eagle import Eagle, EagleConfig, build_drafter
+from ..pair import WORDS, Build
 from ..vq import check_codes, load_llamagen_vq, load_vq
-from .network import LlamaGen, LlamaGenConfig
+from .network import Conditioning, LlamaGen, LlamaGenConfig
 from .session import LlamaGenPair
 from .t5 import load_t5
 from .text_table import TextTable
@@ -97,6 +99,20 @@ def load_llamagen(
 
 
 # ---- Lumina-mGPT
+
+
+def random_llamagen(name: str, config: LlamaGenConfig, build: Build, layers: int | None = None) -> LlamaGenPair:
+    """A pair of these sizes without weights of its own, for timing its passes; it makes no pictures.
+
+    Args:
+        build: makes a model from its class and sizes. layers: of the target; None: all.
+    """
+    config = config if layers is None else replace(config, layers=layers)
+    valid = torch.arange(config.caption_tokens) >= config.caption_tokens - WORDS
+    condition = Conditioning(torch.randn(config.caption_tokens, config.caption_dim) * valid[:, None], valid)
+    c = config
+    drafter = build(Eagle, EagleConfig(c.dim, c.heads, c.ffn, c.vocab, c.caption_tokens, c.grid))
+    return LlamaGenPair(name, build(LlamaGen, config), drafter, None, lambda _: condition)
 
 
 def from_lantern(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...protocols import Step, TeacherForced
 from ...sampling import guided
@@ -117,6 +117,16 @@ class LlamaGenPair(LoadedPair):
 
     target_model: LlamaGen
     text: Callable[[str], Conditioning]
+
+    @property
+    def side(self) -> int:
+        """See LoadedPair.side."""
+        return self.target_model.config.grid
+
+    @property
+    def head(self) -> nn.Linear:
+        """See LoadedPair.head."""
+        return self.target_model.output
 
     def _make_tables(self) -> None:
         self._target_rope = self.target_model.rope()

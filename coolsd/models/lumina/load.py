@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from ..checkpoints import SIZES, LoadError, fill, only_file, read_folder, read_json, read_sizes, read_tokenizer
-from ..eagle import EagleConfig, build_drafter
+from ..eagle import Eagle, EagleConfig, build_drafter
+from ..pair import WORDS, Build
 from ..vq import check_codes, load_chameleon_vq
 from .network import Chameleon, ChameleonConfig
 from .session import Ids, LuminaPair, LuminaPrompt
@@ -43,6 +45,18 @@ def load_lumina(
     check_codes(tokenizer, ids.codes)
     text = LuminaPrompt(read_tokenizer(target / "tokenizer.json"), grid, ids)
     return LuminaPair("lumina-768", model, eagle, tokenizer, text)
+
+
+def random_lumina(name: str, build: Build, layers: int | None = None) -> LuminaPair:
+    """A pair of the 7B's sizes without weights of its own, for timing its passes; it makes no pictures.
+
+    Args:
+        build: makes a model from its class and sizes. layers: of the target; None: all.
+    """
+    config = ChameleonConfig() if layers is None else ChameleonConfig(layers=layers)
+    sizes = EagleConfig(config.dim, config.heads, config.ffn, config.vocab, input_norm=True, norm_rows=1, halves=True)
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(WORDS)}, unk_token="0"))
+    return LuminaPair(name, build(Chameleon, config), build(Eagle, sizes), None, LuminaPrompt(words, 48, Ids()))
 
 
 def chameleon_config(folder: Path, state: dict[str, Tensor], prefix: str) -> ChameleonConfig:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...protocols import Step, TeacherForced
 from ...sampling import guided
@@ -315,6 +315,16 @@ class LuminaPair(LoadedPair):
 
     target_model: Chameleon
     text: LuminaPrompt
+
+    @property
+    def side(self) -> int:
+        """See LoadedPair.side."""
+        return self.text.grid
+
+    @property
+    def head(self) -> nn.Linear:
+        """See LoadedPair.head."""
+        return self.target_model.lm_head
 
     def _make_tables(self) -> None:
         config = self.target_model.config
