@@ -80,7 +80,7 @@ def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
 
 def add_command(commands: Any) -> argparse.ArgumentParser:
     """The parser of `bench`, among the others' (as argparse's add_subparsers returns them)."""
-    offers = [name for name, spec in CATALOG.items() if spec.random]
+    names = [name for name, spec in CATALOG.items() if spec.random]
     many = commands.add_parser("bench", help="measure speed, the methods taking turns")
     many.add_argument("--seeds", type=int, default=2, help="seeds a prompt (default 2)")
     many.add_argument("--methods", nargs="*", choices=list(METHODS), help="only these")
@@ -90,7 +90,7 @@ def add_command(commands: Any) -> argparse.ArgumentParser:
         action="store_true",
         help="find the fastest draft shape of each method (of --methods; else eagle1 and coolsd), as an option to paste",
     )
-    only.add_argument("--random-weights", metavar="NAME", help=f"passes of {', '.join(offers)} against memory bandwidth")
+    only.add_argument("--random-weights", metavar="NAME", help=f"passes of {', '.join(names)} against memory bandwidth")
     many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
     only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
     many.add_argument("--json", type=Path, help="write the figures as JSON")
