@@ -20,6 +20,16 @@ PAIR, SMALL = (ToyPair(Toy.make(3, seed=5), grid) for grid in ((8, 8), (1, 12)))
 RATES = {(1, 0): 0.6, (1, 1): 0.3, (1, 2): 0.05, (2, 0): 0.5, (2, 1): 0.2, (3, 0): 0.4}
 
 
+def test_every_method_is_compared_a_new_one_too(monkeypatch):
+    monkeypatch.setitem(METHODS, "mine", replace(METHODS["block"], name="mine", title="Mine"))
+    variants = bench.variants_of(METHODS)
+    assert {variant.method for variant in variants} == set(METHODS)
+    assert bench.Variant("Mine", "mine") in variants
+    assert len({variant.label for variant in variants}) == len(variants)
+    for variant in variants:
+        validate(METHODS, prompt="x", method=variant.method, **dict(variant.settings))
+
+
 def test_the_tree_is_compared_turn_by_turn_with_a_chain_of_as_many_tokens():
     chain, tree = (shape(validate(METHODS, prompt="x", method=variant.method, **dict(variant.settings))) for variant in bench.TREE_COST)
     assert len(chain) == len(tree) == 16

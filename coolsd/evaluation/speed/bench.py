@@ -3,12 +3,12 @@
 Seconds hold drafting, target passes, verification and bookkeeping; pixel decoding is outside. Ratios are taken within one turn.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ... import generate
+from ... import METHODS, generate
 from ...protocols import Pair
 from ...trace import Stats
 
@@ -25,29 +25,32 @@ class Variant:
     settings: tuple[tuple[str, Any], ...] = ()
 
 
-VARIANTS = (
-    Variant("Plain AR", "ar"),
-    Variant("Eagle-1", "eagle1"),
-    Variant("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
-    Variant("COOL-SD δ=1.1 clamped", "coolsd", (("delta", 1.1), ("clamp", True))),
-    Variant("COOL-SD δ=2", "coolsd", (("delta", 2.0),)),
-    Variant("COOL-SD δ=2 clamped", "coolsd", (("delta", 2.0), ("clamp", True))),
-    Variant("UniformRSD δ=1.1", "uniform", (("delta", 1.1),)),
-    Variant("Block verification", "block"),
-    Variant("COOL-SD block δ=1.1", "coolsd-block", (("delta", 1.1),)),
-    Variant("Eagle-1 tree of 25", "eagle1", (("tree", "mc_sim_7b_63"),)),
-    Variant("Eagle-1 dynamic tree", "eagle1", (("tree", "dynamic"),)),
-    Variant("COOL-SD δ=1.1 tree of 25", "coolsd", (("delta", 1.1), ("tree", "mc_sim_7b_63"))),
-    Variant("Diverse", "diverse"),
-    Variant("LANTERN", "lantern"),
-    Variant("LANTERN++", "lantern++"),
-    Variant("LANTERN++ with G*", "lantern++g"),
-)
-
+# Methods that are compared with other settings than their defaults; every other method once, as it is.
+CHOSEN = {
+    "eagle1": (
+        Variant("Eagle-1", "eagle1"),
+        Variant("Eagle-1 tree of 25", "eagle1", (("tree", "mc_sim_7b_63"),)),
+        Variant("Eagle-1 dynamic tree", "eagle1", (("tree", "dynamic"),)),
+    ),
+    "coolsd": (
+        Variant("COOL-SD δ=1.1", "coolsd", (("delta", 1.1),)),
+        Variant("COOL-SD δ=1.1 clamped", "coolsd", (("delta", 1.1), ("clamp", True))),
+        Variant("COOL-SD δ=2", "coolsd", (("delta", 2.0),)),
+        Variant("COOL-SD δ=2 clamped", "coolsd", (("delta", 2.0), ("clamp", True))),
+        Variant("COOL-SD δ=1.1 tree of 25", "coolsd", (("delta", 1.1), ("tree", "mc_sim_7b_63"))),
+    ),
+    "uniform": (Variant("UniformRSD δ=1.1", "uniform", (("delta", 1.1),)),),
+    "coolsd-block": (Variant("COOL-SD block δ=1.1", "coolsd-block", (("delta", 1.1),)),),
+}
 
 # A chain and a tree of as many tokens: what the tree's mask, paths and siblings cost.
 BUSH = "[[0],[1],[2],[3],[0,0],[0,1],[0,2],[1,0],[1,1],[2,0],[0,0,0],[0,0,1],[0,1,0],[1,0,0],[0,0,0,0],[0,0,0,0,0]]"
 TREE_COST = (Variant("Chain of 16", "eagle1", (("draft_length", 16),)), Variant("Tree of 16 nodes", "eagle1", (("tree", BUSH),)))
+
+
+def variants_of(methods: Iterable[str]) -> list[Variant]:
+    """What `bench` compares of these methods: their CHOSEN variants, or each as it is."""
+    return [variant for name in methods for variant in CHOSEN.get(name, (Variant(METHODS[name].title, name),))]
 
 
 @dataclass(frozen=True)

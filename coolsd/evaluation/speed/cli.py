@@ -31,7 +31,7 @@ def bench_command(args: argparse.Namespace) -> None:
     pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
     methods = args.methods or list(METHODS)
-    variants = bench.TREE_COST if args.tree_cost else [variant for variant in bench.VARIANTS if variant.method in methods]
+    variants = bench.TREE_COST if args.tree_cost else bench.variants_of(name for name in METHODS if name in methods)
     results: dict[bench.Variant, list] = {}
     for variant, stats in bench.turns(pair, variants, bench.PROMPTS, args.seeds, common):
         results.setdefault(variant, []).append(stats)
