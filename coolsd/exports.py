@@ -25,12 +25,13 @@ SOFTWARE, COMMENT, EXIF = 0x0131, 0x9286, 0x8769  # EXIF tags: program, user's c
 class Comparison:
     """Two finished runs side by side, and what plain AR costs beside them.
 
-    ar_token_seconds: median seconds of a plain AR step, where it was measured.
+    ar_token_seconds: median seconds of a plain AR step, where it was measured. plain: plain AR decoded beside them.
     """
 
     reference: Run
     relaxed: Run
     ar_token_seconds: float | None = None
+    plain: Run | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in assets/runs and as exported by the page."""
@@ -39,6 +40,7 @@ class Comparison:
             "reference": self.reference.to_dict(),
             "relaxed": self.relaxed.to_dict(),
             "ar_token_seconds": self.ar_token_seconds,
+            "plain": self.plain and self.plain.to_dict(),
         }
 
 
@@ -67,7 +69,8 @@ def load(path: Path) -> Comparison:
         if picture.exists():
             with Image.open(picture) as image:
                 runs[lane].image = image.convert("RGB")
-    return Comparison(**runs, ar_token_seconds=data.get("ar_token_seconds"))
+    plain = Run.from_dict(data["plain"]) if data.get("plain") else None
+    return Comparison(**runs, ar_token_seconds=data.get("ar_token_seconds"), plain=plain)
 
 
 def recorded(folder: Path = RECORDED) -> Comparison | None:
@@ -92,9 +95,7 @@ def png(image: Image.Image, run: Run) -> bytes:
         info.add_text("stopped", _share(run))
     for name, value in run.settings.to_dict().items():
         info.add_text(name, "auto" if name == "mu" and value is None else str(value))
-    buffer = io.BytesIO()
-    image.convert("RGB" if run.complete else "RGBA").save(buffer, "PNG", pnginfo=info)
-    return buffer.getvalue()
+    return encoded(image.convert("RGB" if run.complete else "RGBA"), "PNG", pnginfo=info)
 
 
 def _recipe(run: Run) -> str:
@@ -137,11 +138,11 @@ def data_uri(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def preview(image: Image.Image) -> str:
-    """A small data URI of a partial picture; transparent where nothing was decoded."""
+def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
+    """A picture as the content of a file of this format."""
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=85, method=0)
-    return data_uri(buffer.getvalue(), "image/webp")
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
 
 
 def file_stem(run: Run) -> str:

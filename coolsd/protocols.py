@@ -105,3 +105,6 @@ class Pair(Protocol):
 
     def free(self) -> None:
         """Give back the memory that pictures took and that is kept for the next ones."""
+
+    def holds(self, pictures: int, cfg_scale: float) -> bool:
+        """Whether so many pictures can be decoded beside each other without running out of memory, as far as is known."""

@@ -235,17 +235,17 @@ def _number(s: Setting, value: Any) -> float | int | None:
             return None
         raise SettingsError(s.name, f"{noun[0].upper() if noun[0].isascii() else noun[0]}{noun[1:]} is empty. {allowed}")
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingsError(s.name, f"{_echo(value)} is not a number. {allowed}")
+        raise SettingsError(s.name, f"{echo(value)} is not a number. {allowed}")
     if not s.limits[0] <= value <= s.limits[1] or (s.above and value == s.limits[0]):
-        raise SettingsError(s.name, f"{_echo(value)} is out of range. {allowed}")
+        raise SettingsError(s.name, f"{echo(value)} is out of range. {allowed}")
     if s.kind == "number":
         return float(value)
     if value != int(value):
-        raise SettingsError(s.name, f"{_echo(value)} is not a whole number. {allowed}")
+        raise SettingsError(s.name, f"{echo(value)} is not a whole number. {allowed}")
     return int(value)
 
 
-def _echo(value: Any) -> str:
+def echo(value: Any) -> str:
     """A refused value as it was given, cut: nobody is sent back what nobody can read."""
     text = repr(value)
     return text if len(text) <= ECHO else f"{text[:ECHO]}…"
@@ -253,13 +253,13 @@ def _echo(value: Any) -> str:
 
 def _flag(s: Setting, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise SettingsError(s.name, f"{_echo(value)} is not a yes or no. Give {s.noun} as {s.range}.")
+        raise SettingsError(s.name, f"{echo(value)} is not a yes or no. Give {s.noun} as {s.range}.")
     return value
 
 
 def _choice(s: Setting, value: Any) -> str:
     if not isinstance(value, str) or value not in s.choices:
-        raise SettingsError(s.name, f"{_echo(value)} is not a choice for {s.name}. Choose one of: {', '.join(s.choices)}.")
+        raise SettingsError(s.name, f"{echo(value)} is not a choice for {s.name}. Choose one of: {', '.join(s.choices)}.")
     return value
 
 
@@ -273,7 +273,7 @@ def _tree(s: Setting, value: Any) -> str:
             raise ValueError
         parents = from_paths(nodes)
     except (TypeError, ValueError, RecursionError):
-        raise SettingsError(s.name, f"{_echo(value)} is not a tree. {allowed}") from None
+        raise SettingsError(s.name, f"{echo(value)} is not a tree. {allowed}") from None
     if not 1 <= len(parents) <= MAX_NODES or max(depths(parents)) > MAX_DRAFT_LENGTH:
         limits = f"from 1 to {MAX_NODES} nodes and at most {MAX_DRAFT_LENGTH} levels"
         raise SettingsError(s.name, f"The tree has {len(parents)} nodes on {max(depths(parents))} levels. Give {limits}.")
@@ -315,9 +315,9 @@ def validate(methods: Collection[str], **values: Any) -> Settings:
     """
     for name in values:
         if name not in SETTINGS:
-            raise SettingsError(name, f"There is no setting called {_echo(name)}. Known settings: {', '.join(sorted(SETTINGS))}.")
+            raise SettingsError(name, f"There is no setting called {echo(name)}. Known settings: {', '.join(sorted(SETTINGS))}.")
     method = values.get("method", SETTINGS["method"].default)
     checked = {name: check(name, values.get(name)) for name in SETTINGS if name == "prompt" or (name in values and name != "method")}
     if not isinstance(method, str) or method not in methods:
-        raise SettingsError("method", f"There is no method called {_echo(method)}. Choose one of: {', '.join(methods)}.")
+        raise SettingsError("method", f"There is no method called {echo(method)}. Choose one of: {', '.join(methods)}.")
     return Settings(**checked, method=method)

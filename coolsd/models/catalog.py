@@ -153,6 +153,7 @@ class TargetStatus:
     Args:
         missing: what keeps it from being used here, one line each; empty when it runs. plan: what memory goes where.
         settings: what its authors sampled with. drafts: whether the catalog knows a drafter for it.
+        cache: GB that each picture decoded at the same time takes besides; one is in the plan.
     """
 
     name: str
@@ -162,6 +163,14 @@ class TargetStatus:
     plan: str = ""
     settings: dict[str, float] = field(default_factory=dict)
     drafts: bool = True
+    cache: float = 0.0
+
+    def plan_for(self, lanes: int) -> str:
+        """The plan, with the caches of so many pictures at once."""
+        if not self.cache or lanes < 2:
+            return self.plan
+        more = (lanes - 1) * self.cache
+        return f"{self.plan} {lanes} lanes at once take {more:.1f} GB more; where that does not fit they run one after the other."
 
     @property
     def advice(self) -> list[str]:
@@ -207,5 +216,6 @@ def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
             plan if needs else "",
             dict(entry.settings),
             drafts=not entry.parts or "drafter" in needs,
+            cache=needs.get("cache", 0.0),
         )
     return statuses

@@ -125,6 +125,10 @@ class Workspaces:
         weakref.finalize(session, free.append, workspace).atexit = False
         return workspace
 
+    def spare(self, branches: int) -> int:
+        """Rooms that are built and free."""
+        return len(self._free.get(branches, ()))
+
     def clear(self) -> None:
         """Drop the free workspaces; the others go when their sessions end."""
         self._free = {}

@@ -134,6 +134,7 @@ def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None,
         free_memory()
         needs = entry.gigabytes(paths.get("drafter"))
         raise LoadError(f"{name} did not fit into the memory of {device}; what it took was freed. It needs {needs:.1f} GB.")
+    pair.cache_gigabytes = entry.memory.get("cache", 0.0)
     pair.environment = {"device": device, **choice, "torch": torch.__version__, "python": platform.python_version()}
     return pair
 

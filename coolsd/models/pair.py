@@ -38,6 +38,7 @@ class LoadedPair(ABC):
     tokenizer: ImageTokenizer
     text: Callable[[str], Any]
     environment: dict[str, Any] = field(default_factory=dict)
+    cache_gigabytes: float = 0.0  # of one picture's caches with guidance; 0: too little to count
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -78,6 +79,17 @@ class LoadedPair(ABC):
     def picture(self, tokens: list[int]) -> Image.Image:
         """The picture so far, transparent where no token is yet."""
         return self.tokenizer.picture(tokens)
+
+    def holds(self, pictures: int, cfg_scale: float) -> bool:
+        """Whether the caches of so many pictures fit into the device's memory beside each other, as far as is known."""
+        device = next(self.target_model.parameters()).device
+        if device.type != "cuda" or not self.cache_gigabytes:
+            return True
+        branches = 1 if cfg_scale == 1 else 2
+        kept = self.workspaces.spare(branches) if self.workspaces else 0
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + unused
+        return free >= max(0, pictures - kept) * self.cache_gigabytes * 1e9 * branches / 2
 
     def free(self) -> None:
         """Give back the memory that pictures took and that is kept for the next ones."""

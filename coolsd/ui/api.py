@@ -1,6 +1,7 @@
 """The public endpoint: one picture by one method, for `gradio_client` and other programs."""
 
 import inspect
+import io
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,21 +10,25 @@ from time import perf_counter
 from typing import Any
 
 import gradio as gr
+from PIL import Image
 
 from ..exports import data_uri, png
 from ..models.prompt_domain import notice
 from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
-from .backend import DEFAULT_TARGET, Backend, Full, Loader
-from .compare import PACE, wait_for_turn
+from .backend import DEFAULT_TARGET, Backend, Loader
+from .compare import wait_for_turn
+from .comparison import PACE, Advance, End, Failed, Ready
 from .lanes import Lane
+from .run_queue import Full, Visitor
 from .text import CHANGE, FAILED, FULL
+from .zerogpu import Door, Refused
 
 log = logging.getLogger(__name__)
 
 
-def publish(demo: gr.Blocks, backend: Backend, loader: Loader) -> None:
+def publish(demo: gr.Blocks, backend: Backend, loader: Loader, door: Door) -> None:
     """Add /generate to the page being built, every parameter described; its runs queue with the page's own."""
-    gr.api(endpoint(backend, loader), api_name="generate", concurrency_limit=None)
+    gr.api(endpoint(backend, loader, door), api_name="generate", concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == "generate")
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
         block.label = documentation(setting)
@@ -59,14 +64,17 @@ def signature() -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=dict)
 
 
-def endpoint(backend: Backend, loader: Loader) -> Callable[..., Any]:
+def endpoint(backend: Backend, loader: Loader, door: Door | None = None) -> Callable[..., Any]:
     """The function behind /generate, bound to a backend. Its signature and docstring, which become its schema, come from SETTINGS."""
+    door = door or Door(backend, loader)
 
     def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
         try:
             arguments = signature().bind(*values, **named)
             arguments.apply_defaults()
-            yield from decode(backend, loader, validate(backend.methods, **arguments.arguments))
+            yield from decode(backend, loader, door, validate(backend.methods, **arguments.arguments), Visitor())
+        except Refused as error:
+            raise gr.Error(str(error), title=FAILED, print_exception=False) from None
         except (SettingsError, Full) as error:
             raise gr.Error(str(error), title=FULL if isinstance(error, Full) else CHANGE, print_exception=False) from None
         except Exception as error:
@@ -80,9 +88,9 @@ def endpoint(backend: Backend, loader: Loader) -> Callable[..., Any]:
     return generate
 
 
-def decode(backend: Backend, loader: Loader, settings: Settings) -> Iterator[dict[str, Any]]:
+def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, visitor: Visitor) -> Iterator[dict[str, Any]]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
-    with backend.run_queue.place() as ahead:
+    with backend.run_queue.place(visitor) as ahead:
         for _ in wait_for_turn(ahead, Event()):
             yield {"tokens": 0, "of": 0}
         loading = loader.start(DEFAULT_TARGET)
@@ -91,14 +99,21 @@ def decode(backend: Backend, loader: Loader, settings: Settings) -> Iterator[dic
         if loading.error:
             raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
         pair = loading.pair
-        lane = Lane(settings, tuple(pair.grid))
+        lane, environment = Lane(settings, tuple(pair.grid)), dict(pair.environment)
         last_update = perf_counter()
-        with closing(backend.stream(pair, **settings.to_dict())) as rounds:
-            for event in rounds:
-                lane.rounds.append(event)
+        with closing(door(DEFAULT_TARGET, [settings.to_dict()])) as events:
+            for event in events:
+                match event:
+                    case Ready():
+                        environment = event.environment
+                    case Advance():
+                        lane.rounds.append(event.round)
+                    case End():
+                        lane.image = Image.open(io.BytesIO(event.picture))
+                    case Failed():
+                        raise Refused(event.words)
                 if perf_counter() - last_update >= PACE:
                     last_update = perf_counter()
                     yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
-    lane.image = pair.picture(lane.tokens)
-    run = lane.run(pair.name, pair.environment)
+    run = lane.run(pair.name, environment)
     yield {"image": data_uri(png(lane.image, run), "image/png"), "run": run.to_dict(), "notice": notice(pair, settings.prompt)}

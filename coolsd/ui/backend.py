@@ -1,4 +1,4 @@
-"""What the page needs of the package: load, stream and the named methods, the pair that loads in the background, and the queue of runs.
+"""What the page needs of the package: load, stream and the named methods, and the pair that loads in the background.
 
 The models are imported in the loading thread, so that the page is up before they are.
 """
@@ -6,7 +6,6 @@ The models are imported in the loading thread, so that the page is up before the
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,50 +13,11 @@ from ..methods import Method
 from ..models.catalog import Files, TargetStatus, target_statuses
 from ..protocols import Pair
 from ..trace import Round
+from .run_queue import RunQueue
 
 log = logging.getLogger(__name__)
 DEFAULT_TARGET = "meadow"
 EMBEDDED = {DEFAULT_TARGET: TargetStatus(DEFAULT_TARGET, "meadow, 128 px")}
-QUEUE = 20  # runs that may wait for the model
-
-
-class Full(Exception):
-    """The queue is full."""
-
-
-class RunQueue:
-    """Whose turn it is to use the model: one run at a time, first come, first served.
-
-    Not left to gradio's queue, where a waiting run could neither say how many are ahead of it nor end by itself when it is stopped.
-    """
-
-    def __init__(self, most: int = QUEUE):
-        self._most = most
-        self._line: list[object] = []
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def place(self) -> Iterator[Callable[[], int]]:
-        """A place in the queue, given up on leaving. Yields a function that counts the runs ahead; 0: it is this one's turn.
-
-        Raises:
-            Full: as many wait as may.
-        """
-        mine = object()
-        with self._lock:
-            if len(self._line) > self._most:
-                raise Full("Too many people are waiting. Press Generate again in a minute.")
-            self._line.append(mine)
-
-        def ahead() -> int:
-            with self._lock:
-                return self._line.index(mine)
-
-        try:
-            yield ahead
-        finally:
-            with self._lock:
-                self._line.remove(mine)
 
 
 @dataclass(frozen=True)
@@ -112,6 +72,21 @@ class Loader:
                 known = self._pairs[name] = Loading()
                 threading.Thread(target=self._run, args=(name, known), name=f"load {name}", daemon=True).start()
             return known
+
+    def load_now(self, name: str) -> Loading:
+        """The pair's loading, done in this thread: ZeroGPU emulates CUDA in the main one only."""
+        with self._lock:
+            known = self._pairs[name] = Loading()
+        self._run(name, known)
+        return known
+
+    def pair(self, name: str) -> Pair:
+        """A pair that is loaded.
+
+        Raises:
+            KeyError: it was never asked for.
+        """
+        return self._pairs[name].pair
 
     def _run(self, name: str, loading: Loading) -> None:
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..models.catalog import sampling_defaults
-from ..settings import SETTINGS, Settings, SettingsError, check, validate
+from ..settings import SETTINGS, Settings, SettingsError, check, echo, validate
 from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
 
@@ -20,7 +20,7 @@ def _controls_of(*groups: str) -> tuple[str, ...]:
 
 
 METHOD_SETTINGS = _controls_of("schedule", "rule")  # that only some methods use
-CONTROLS = ("prompt", "target", "reference", "method", *METHOD_SETTINGS, *_controls_of("sampling"))
+CONTROLS = ("prompt", "target", "reference", "method", "plain", *METHOD_SETTINGS, *_controls_of("sampling"))
 OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
 DEFAULTS: dict[str, Any] = {
     **{name: SETTINGS[name].default for name in CONTROLS if name in SETTINGS},
@@ -28,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "target": DEFAULT_TARGET,
     **sampling_defaults(DEFAULT_TARGET),
     "reference": "eagle1",
+    "plain": True,
     "mu_auto": True,
     "mu": 0.0,
 }
@@ -35,15 +36,21 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What Generate was pressed for: two lanes that differ in their method only."""
+    """What Generate was pressed for: lanes that differ in their method only."""
 
     target: str
     reference: Settings
     relaxed: Settings
+    plain: Settings | None = None  # plain AR beside them
+
+    @property
+    def lanes(self) -> list[Settings]:
+        """The settings of every lane, from left to right."""
+        return [self.reference, self.relaxed, *([self.plain] if self.plain else [])]
 
 
 def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: Mapping[str, Any] = EMBEDDED) -> Request:
-    """Two validated settings from the values of CONTROLS.
+    """Validated settings of every lane from the values of CONTROLS.
 
     Args:
         offers: the targets, as models.catalog describes them.
@@ -53,17 +60,35 @@ def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: M
     """
     target = values["target"]
     if not isinstance(target, str) or target not in target_statuses:
-        raise SettingsError("target", f"There is no target called {target!r}. Choose one of: {', '.join(target_statuses)}.")
+        raise SettingsError("target", f"There is no target called {echo(target)}. Choose one of: {', '.join(target_statuses)}.")
     if target_statuses[target].missing:
         lacking = f"{target_statuses[target].title} cannot run here yet; what it lacks stands under the target."
         raise SettingsError("target", f"{lacking} Choose {DEFAULT_TARGET}, which runs on any computer.")
-    if not isinstance(values["mu_auto"], bool):
-        raise SettingsError("mu", f"{values['mu_auto']!r} is not a yes or no. Give 'μ auto' as true or false.")
-    shared = {name: values[name] for name in CONTROLS if name not in ("target", "reference", "method", "mu_auto", "mu")}
+    for switch, label in (("mu_auto", "μ auto"), ("plain", "plain AR too")):
+        if not isinstance(values[switch], bool):
+            raise SettingsError(
+                switch.removesuffix("_auto"), f"{echo(values[switch])} is not a yes or no. Give '{label}' as true or false."
+            )
+    shared = {name: values[name] for name in CONTROLS if name not in ("target", "reference", "method", "plain", "mu_auto", "mu")}
     shared["mu"] = None if values["mu_auto"] else _present(values["mu"])
     shared["neighbours"] = OWN.get(str(values["neighbours"]), values["neighbours"])
     reference = validate(methods, **shared, method=values["reference"])
-    return Request(target, reference, validate(methods, **shared, method=values["method"]))
+    relaxed = validate(methods, **shared, method=values["method"])
+    beside = values["plain"] and "ar" not in (reference.method, relaxed.method)
+    return Request(target, reference, relaxed, validate(methods, **shared, method="ar") if beside else None)
+
+
+def matters(values: Mapping[str, Any], methods: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that decide what a run shows: of the settings that only some methods have, those of the two lanes."""
+    active = listening(values, methods)
+    return {name: values[name] for name in CONTROLS if name in active or name not in METHOD_SETTINGS}
+
+
+def of_run(target: str, reference: Settings, relaxed: Settings) -> dict[str, Any]:
+    """Control values that ask for these two lanes."""
+    values = {name: getattr(relaxed, name, None) for name in CONTROLS}
+    chosen = {"target": target, "reference": reference.method, "plain": DEFAULTS["plain"]}
+    return values | chosen | {"mu_auto": relaxed.mu is None, "mu": relaxed.mu or 0.0}
 
 
 def _present(mu: Any) -> Any:
@@ -123,7 +148,7 @@ def _parse(name: str, text: str, methods: Collection[str]) -> Any:
     Raises:
         ValueError: in words that go into a list.
     """
-    kind = SETTINGS[name].kind if name in SETTINGS else {"mu_auto": "flag", "reference": "method"}[name]
+    kind = SETTINGS[name].kind if name in SETTINGS else {"mu_auto": "flag", "plain": "flag", "reference": "method"}[name]
     if kind == "flag":
         if text not in ("true", "false"):
             raise ValueError(f"{name}={text[:40]} must be true or false")

@@ -1,17 +1,18 @@
-"""Two lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
+"""The lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
 
+import io
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..exports import Comparison, data_uri, file_stem, png, preview
+from PIL import Image
+
+from ..exports import Comparison, data_uri, file_stem, png
 from ..methods import METHODS, Method, omega
+from ..race import Speedup, speedup
 from ..settings import Settings
 from ..trace import Round, Run, Stats, statistics
 from .templates import READOUT
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 BADGES = {
     "empty": "",
@@ -23,6 +24,13 @@ BADGES = {
     "recorded": "recorded",
 }
 ENDED = {"done", "recorded"}
+KEYS = "abc"  # of the reference, the relaxed and the plain AR lane in what the browser is sent
+BUSY = "busy computer: the seconds are uncertain"
+BLANK = dict.fromkeys(("subject", "against", "calls", "ar_calls", "how", "ar_how", "interval", "ar_interval", "busy"), "") | {
+    "reference": "–",
+    "ar": "–",
+    "state": "none",
+}
 ENOUGH = 8  # rounds of each lane from which on a speedup is more than the luck of its first tokens
 
 
@@ -35,7 +43,7 @@ class Lane:
     state: str = "waiting"
     rounds: list[Round] = field(default_factory=list)
     picture: str = ""
-    image: "Image | None" = None
+    image: Image.Image | None = None
 
     @property
     def method(self) -> Method:
@@ -64,15 +72,16 @@ def from_run(run: Run) -> Lane:
     return lane
 
 
-def show_partial(lane: Lane, image: "Image") -> None:
+def show_partial(lane: Lane, webp: bytes) -> None:
     """Put a preview into the lane."""
-    lane.picture = preview(image)
+    lane.picture = data_uri(webp, "image/webp")
+    lane.image = Image.open(io.BytesIO(webp))
 
 
-def finish(lane: Lane, image: "Image", target: str, environment: dict[str, Any], state: str = "done") -> None:
-    """The lane's last token is out: the picture in full quality, with its settings inside."""
+def finish(lane: Lane, image: Image.Image | None, target: str, environment: dict[str, Any], state: str = "done") -> None:
+    """The lane's last token is out: the picture in full quality, with its settings inside; None: there is none yet."""
     lane.state, lane.image = state, image
-    lane.picture = data_uri(png(image, lane.run(target, environment)), "image/png")
+    lane.picture = data_uri(png(image, lane.run(target, environment)), "image/png") if image is not None else ""
 
 
 def number(value: float) -> str:
@@ -120,10 +129,10 @@ def token_kinds(lane: Lane) -> dict[str, int]:
 
 
 def view(lanes: list[Lane], statuses: list[Stats]) -> dict[str, Any]:
-    """What the two pictures and their readouts show, as one flat table."""
+    """What the pictures and their readouts show, as one flat table; without a plain AR lane nothing of it is in it."""
     rows, columns = lanes[0].grid
     fields: dict[str, Any] = {"rows": rows, "columns": columns}
-    for key, lane, stats in zip("ab", lanes, statuses, strict=True):
+    for key, lane, stats in zip(KEYS, lanes, statuses, strict=False):
         fields |= {f"{key}.{name}": text for name, text in readout(lane, stats).items()}
         counts = token_kinds(lane)
         fields |= {f"{key}.{fate}": count for fate, count in counts.items()}
@@ -141,38 +150,47 @@ def ar_seconds(lane: Lane, stats: Stats, token_seconds: float) -> float:
     return lane.rounds[0].seconds + token_seconds * (stats.tokens - 1)
 
 
-def headline(lanes: list[Lane], statuses: list[Stats], token_seconds: float | None) -> dict[str, str]:
-    """The numbers people came for; of an unfinished run only once both lanes have come ENOUGH rounds far.
+def headline(lanes: list[Lane], statuses: list[Stats], token_seconds: float | None) -> dict[str, Any]:
+    """The numbers people came for, target calls first; of an unfinished run only once both lanes have come ENOUGH rounds far.
 
-    Ratios of tokens per second and of tokens per call, so that they hold for unfinished lanes too.
+    Ratios of tokens per second and of tokens per call, so that they hold for unfinished lanes too. Until there are new ones, `keep` tells
+    the browser to leave the last ones, and `state` that they are old.
     """
-    (reference, relaxed), (ref_stats, rel_stats) = lanes, statuses
-    plain = reference.method.schedule is None
-    fields = {"subject": relaxed.title, "against": reference.title, "reference": "–", "calls": "", "ar": "–", "ar_how": "", "how": ""}
-    settled = relaxed.state in ENDED or min(len(lane.rounds) for lane in lanes) >= ENOUGH
-    if not relaxed.rounds or not ref_stats.seconds or not settled:
-        return fields
+    reference, relaxed, *plain = lanes
+    ended = relaxed.state in ENDED
+    if not (ended and relaxed.rounds) and min(len(reference.rounds), len(relaxed.rounds)) < ENOUGH:
+        return {"keep": True, "state": "old"} if relaxed.state in ("waiting", "running") else BLANK
+    ratio = speedup(reference.rounds, relaxed.rounds)
+    if ratio is None:
+        return BLANK
     when = {"recorded": "recorded", "done": "measured just now"}.get(relaxed.state, "so far")
-    call_ratio = rel_stats.accept_length / ref_stats.accept_length
-    fields["reference"] = times(rel_stats.tokens_per_second / ref_stats.tokens_per_second)
-    fields["how"] = f", {when}"
-    fields["calls"] = times(call_ratio)
-    if plain:
-        fields["ar"], fields["ar_how"] = fields["reference"], fields["how"]
+    fields = BLANK | {"state": "now", "subject": relaxed.title, "against": reference.title, "how": f", {when}"}
+    fields["calls"] = times(statuses[1].accept_length / statuses[0].accept_length)
+    fields["ar_calls"] = times(statuses[1].accept_length)
+    fields |= {"reference": times(ratio.value), "interval": interval(ratio), "busy": BUSY if ratio.busy else ""}
+    against_ar = speedup(plain[0].rounds, relaxed.rounds) if plain and len(plain[0].rounds) >= ENOUGH else None
+    if reference.method.schedule is None:
+        against_ar = ratio
+    if against_ar:
+        fields |= {"ar": times(against_ar.value), "ar_interval": interval(against_ar), "ar_how": fields["how"]}
     elif token_seconds:
-        estimate = ar_seconds(relaxed, rel_stats, token_seconds)
-        fields["ar"] = times(estimate / rel_stats.seconds)
+        fields["ar"] = times(ar_seconds(relaxed, statuses[1], token_seconds) / statuses[1].seconds)
         fields["ar_how"] = f", estimated ({token_seconds * 1000:.3g} ms a token)"
-    fields["ar_calls"] = times(rel_stats.accept_length)
     return fields
 
 
+def interval(ratio: Speedup) -> str:
+    """The ends of a ratio's interval, in words of the page."""
+    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+
+
 def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_seconds: float | None) -> dict[str, str]:
-    """Both runs as a JSON download."""
-    comparison = Comparison(*(lane.run(target, environment) for lane in lanes), token_seconds)
+    """All runs as a JSON download."""
+    runs = [lane.run(target, environment) for lane in lanes]
+    comparison = Comparison(*runs[:2], token_seconds, *runs[2:])
     return {"name": f"{file_stem(comparison.relaxed)}.json", "text": json.dumps(comparison.to_dict(), ensure_ascii=False)}
 
 
 def stats_of(lanes: list[Lane]) -> list[Stats]:
-    """Statistics of both lanes as they stand."""
+    """Statistics of the lanes as they stand."""
     return [statistics(lane.rounds) for lane in lanes]

@@ -13,16 +13,18 @@ from ..models.catalog import TargetStatus
 from ..settings import SETTINGS, Setting, SettingsError
 from . import api, claims_tab, figures, lanes, templates
 from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
-from .compare import View, compare, describe, snapshot
-from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, read, span
+from .compare import COMPLETE, Board, View, compare, describe
+from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, of_run, read, span
 from .laboratory import tab
+from .run_queue import Visitor
 from .text import CHANGE, EXAMPLES, RUNNING, about, describe_target
+from .zerogpu import Door
 
 EVENTS = 100  # that may wait for a thread
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
 BY_HAND = 100_000  # a whole number of a wider range is typed, not slid to
-TARGET_DEFAULTS = ("reference", "method", "top_k", "cfg_scale")  # what follows the target
+TARGET_DEFAULTS = ("reference", "method", "plain", "top_k", "cfg_scale")  # what follows the target
 NAMES = str(list(CONTROLS))
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
 LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
@@ -45,7 +47,7 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
         page = Page(backend, loader, f'<script src="gradio_api/file={plotly_js.as_posix()}"></script>')
         page.draw(recorded)
         page.connect(demo)
-        api.publish(demo, backend, loader)
+        api.publish(demo, backend, loader, page.door)
     demo.queue(max_size=EVENTS, default_concurrency_limit=1)
     demo.loader = loader
     return demo
@@ -81,6 +83,7 @@ class Page:
         self.controls: dict[str, Any] = {}
         self.active = listening(DEFAULTS, backend.methods)
         self.stops: dict[str, threading.Event] = {}
+        self.door = Door(backend, loader)
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
 
@@ -161,6 +164,7 @@ class Page:
             with gr.Row():
                 self.controls["reference"] = gr.Dropdown(choices, value=DEFAULTS["reference"], label="Reference lane (left)")
                 self.controls["method"] = gr.Dropdown(choices, value=DEFAULTS["method"], label="Relaxed lane (right)")
+                self.controls["plain"] = gr.Checkbox(DEFAULTS["plain"], label="Plain AR too", min_width=120)
             with gr.Row():
                 for setting in SETTINGS.values():
                     if setting.group == "rule":
@@ -200,17 +204,15 @@ class Page:
         if comparison is None:
             request = read({**DEFAULTS}, self.backend.methods)
             empty = [lanes.Lane(s, (16, 16), "empty") for s in (request.reference, request.relaxed)]
-            return snapshot(empty, "Type a prompt and press Generate. Move δ and watch ω.", None, tone="")
-        pair_of_lanes = [lanes.from_run(comparison.reference), lanes.from_run(comparison.relaxed)]
+            return Board("", empty).view("Type a prompt and press Generate. Move δ and watch ω.", tone="")
+        runs = [comparison.reference, comparison.relaxed, *([comparison.plain] if comparison.plain else [])]
         run = comparison.relaxed
-        return snapshot(
-            pair_of_lanes,
-            f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.",
-            comparison.ar_token_seconds,
-            tone="",
-            images=tuple(lane.image for lane in pair_of_lanes) if run.image is not None else None,
-            export=lanes.bundle(pair_of_lanes, run.target, run.environment, comparison.ar_token_seconds),
-        )
+        board = Board(run.target, [lanes.from_run(r) for r in runs], run.environment, comparison.ar_token_seconds)
+        view = board.last(f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.", "")
+        view.images = view.images if run.image is not None else None
+        asked = of_run(run.target, comparison.reference.settings, run.settings)
+        view.headline = view.headline | {"asked": matters(asked, self.backend.methods)}
+        return view
 
     # --- events ---------------------------------------------------------------------------------------------------------------
 
@@ -265,12 +267,15 @@ class Page:
     def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
         stop = self.stops.get(request.session_hash) or threading.Event()
+        asked = matters(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
         try:
-            for view in compare(self.backend, self.loader, self.validated(values), stop):
+            for view in compare(self.backend, self.loader, self.validated(values), stop, self.door, visitor(request)):
+                if view.headline and not view.headline.get("keep"):
+                    view.headline |= {"asked": asked}
                 if view.ended:
                     self.stops.pop(request.session_hash, None)
                     if stop.is_set() and view.tone == "good":
-                        view.status = "Stopped. Both pictures were complete already."
+                        view.status = COMPLETE
                 yield self.changes(view)
         finally:
             if self.stops.get(request.session_hash) is stop:  # and not that of a run begun since the last view
@@ -339,6 +344,7 @@ class Page:
         fitting = {name: DEFAULTS[name] for name in TARGET_DEFAULTS} | target_status.settings
         if not target_status.drafts:
             fitting |= {"reference": "ar", "method": "ar"}
+        fitting["plain"] = target == DEFAULT_TARGET  # a picture in a few seconds; elsewhere it would hold up the others
         return [gr.update(value=fitting[name]) for name in TARGET_DEFAULTS]
 
     def restore(self, request: gr.Request) -> list[Any]:
@@ -361,6 +367,12 @@ class Page:
             yield {"status": f"{name} could not be loaded; press Generate for why", "tone": "failed"}
         else:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
+
+
+def visitor(request: gr.Request) -> Visitor:
+    """Who asks, for the places in the queue."""
+    client = getattr(request, "client", None)
+    return Visitor(request.session_hash, client.host if client else None)
 
 
 def choices(target_statuses: Mapping[str, Any]) -> list[tuple[str, str]]:

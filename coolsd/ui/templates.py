@@ -30,9 +30,10 @@ def line(role: str = "status") -> str:
 
 
 def lanes() -> str:
-    """Two pictures with their readouts, and the key to their bars."""
+    """The pictures with their readouts, and the key to their bars."""
     key = "".join(f'<span><i class="{fate}"></i>{term(label, meaning)}</span>' for fate, (label, meaning) in TOKEN_KINDS.items())
-    return f'<div class="lanes">{_lane("a", "Reference lane")}{_lane("b", "Relaxed lane")}</div><div class="key">{key}</div>'
+    drawn = "".join(_lane(letter, f"{name} lane") for letter, name in (("a", "Reference"), ("b", "Relaxed"), ("c", "Plain AR")))
+    return f'<div class="lanes">{drawn}</div><div class="key">{key}</div>'
 
 
 def _lane(key: str, name: str) -> str:
@@ -56,18 +57,21 @@ def _number(key: str, name: str, side: str) -> str:
 
 def answer() -> str:
     """The speedups: against the reference lane, and against plain AR."""
-    reference = _speedup('<span data-text="subject"></span> against <span data-text="against"></span>', "reference", "how", "calls")
-    plain = _speedup("against plain AR", "ar", "ar_how", "ar_calls", ESTIMATE, "left")
-    return f'<div class="answer" role="group" aria-label="Speedup">{reference}{plain}</div>'
+    reference = _speedup(
+        '<span data-text="subject"></span> against <span data-text="against"></span>', "calls", "reference", "interval", "how"
+    )
+    plain = _speedup("against plain AR", "ar_calls", "ar", "ar_interval", "ar_how", f"{SPEEDUP} {ESTIMATE}", "left")
+    notes = '<p class="how notes"><span class="chip" data-stale hidden>settings changed: press Generate</span><b data-text="busy"></b></p>'
+    return f'<div class="answer" role="group" aria-label="Speedup" data-state="state">{reference}{plain}{notes}</div>'
 
 
-def _speedup(what: str, key: str, seconds: str, calls: str, meaning: str = SPEEDUP, side: str = "") -> str:
+def _speedup(what: str, calls: str, seconds: str, interval: str, how: str, meaning: str = SPEEDUP, side: str = "") -> str:
     clock, passes = term("in seconds", meaning, f"below {side}"), term("in target calls", CALLS, f"below {side}")
     return f"""
 <div><p class="what">{what}</p>
-  <div class="big" data-text="{key}"></div>
-  <p class="how">{clock}<span data-text="{seconds}"></span></p>
-  <p class="how"><b data-text="{calls}"></b> {passes}</p></div>"""
+  <div class="big" data-text="{calls}"></div>
+  <p class="how">{passes}</p>
+  <p class="how"><b data-text="{seconds}"></b> <span data-text="{interval}"></span> {clock}<span data-text="{how}"></span></p></div>"""
 
 
 def curve() -> str:

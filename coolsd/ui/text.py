@@ -34,9 +34,12 @@ DEFINITIONS = {
     ),
 }
 
-SPEEDUP = "Tokens per second of the one lane ÷ tokens per second of the other; below 1× it is slower. The clock is the lanes' 'seconds'."
+SPEEDUP = (
+    "Tokens per second of the one lane ÷ tokens per second of the other; below 1× it is slower. From the median of neighbouring rounds of "
+    "the two, which a busy computer slows alike; the range is a 95 % interval of this run's clock (bootstrap over rounds)."
+)
 CALLS = "Tokens per target call of the one lane ÷ the other's: a speedup that does not depend on the machine."
-ESTIMATE = "Plain AR was not run to the end: prefill plus the median of a few measured AR steps on this machine, times the tokens."
+ESTIMATE = "Estimated where plain AR is no lane: prefill plus the median of a few measured AR steps on this machine, times the tokens."
 
 TOKEN_KINDS = {
     "accepted": ("accepted", "drafted tokens that the lossless rule accepts too"),
@@ -100,7 +103,9 @@ COUNTED = """
 
 **Recorded.** The run was stored with the page and decoded earlier, on the machine named beside it; nothing runs until you press Generate.
 
-The two lanes are decoded one after the other, with the same prompt, seed and sampling, so that they do not slow each other down.
+The lanes race on one clock, with the same prompt, seed and sampling: the next round is always that of the lane with the fewest seconds on
+its own clock. No two rounds overlap, so no lane slows another, and a slow moment of the computer hits all alike. Where the lanes do not fit
+into memory together they run one after the other, and the status line says so.
 """
 
 

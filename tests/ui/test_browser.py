@@ -90,8 +90,8 @@ def status(page, words):
 
 
 def test_alive_before_anything_is_pressed(still):
-    assert [badge.inner_text() for badge in still.locator(".badge").all()] == ["recorded", "recorded"]
-    assert all(image.is_visible() for image in still.locator(".picture img").all())
+    assert [badge.inner_text() for badge in still.locator(".lane:visible .badge").all()] == ["recorded", "recorded"]
+    assert all(image.is_visible() for image in still.locator(".lane:visible .picture img").all())
     assert still.locator(".answer .big").first.inner_text().endswith("×")
 
 
@@ -121,7 +121,7 @@ def test_from_generate_to_downloads_on_one_plotly_node(page, held):
     from PIL import Image
 
     assert Image.open(download.value.path()).text["prompt"] == MARKUP
-    assert page.locator(".lane img").count() == 2
+    assert page.locator(".lane img").count() == 3
     assert page.locator(".lane.b img").get_attribute("alt").startswith(MARKUP)
 
 
@@ -190,12 +190,12 @@ def test_methods_whose_settings_were_hidden_run_as_they_are_offered(page):
 
 def test_second_person_waits_visibly_and_gets_their_own_picture(browser, address, held):
     first, second = visit(browser, address), visit(browser, address)
-    for page, words, seen in ((first, "first lake", "is decoding"), (second, "second lake", "Waiting for your turn")):
+    for page, words, seen in ((first, "first lake", "Decoding"), (second, "second lake", "Waiting for your turn")):
         prompt(page).fill(words)
         prompt(page).press("Enter")
         status(page, seen)
-    held.clear()
     assert second.locator(".lane.a").evaluate(STATE) == "recorded"
+    held.clear()
     for page, words in ((first, "first lake"), (second, "second lake")):
         wait_for_lane(page, "b", "done")
         assert page.locator(".lane.b img").get_attribute("alt").startswith(words)
@@ -273,7 +273,7 @@ def test_nothing_sticks_out_and_the_answer_is_in_sight(still, width, height, sch
     still.wait_for_timeout(200)
     assert still.evaluate("document.documentElement.scrollWidth") <= width
     if width >= 1280:
-        for seen in (".answer .big", ".picture img", ".numbers", ".plot", ".omega-row", "#schedule input[type=range]"):
+        for seen in (".answer .big", ".lane.b .picture img", ".lane.b .numbers", ".plot", ".omega-row", "#schedule input[type=range]"):
             box = still.locator(seen).last.bounding_box()
             assert box["y"] + box["height"] <= height, seen
 

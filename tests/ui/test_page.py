@@ -20,10 +20,11 @@ from coolsd.settings import SETTINGS, Settings, SettingsError
 from coolsd.trace import Run
 from coolsd.ui import controls
 from coolsd.ui.api import documentation, endpoint
-from coolsd.ui.backend import QUEUE, Loader
+from coolsd.ui.backend import Loader
 from coolsd.ui.compare import View
 from coolsd.ui.laboratory import tab
 from coolsd.ui.page import Page, build, shows
+from coolsd.ui.run_queue import PLACES
 from coolsd.ui.text import CHANGE, FAILED, FULL
 
 # --- settings in ----------------------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_no_pop_up_is_called_error():
             call()
         titles[what] = caught.value.title
     with ExitStack() as line:
-        for _ in range(QUEUE + 1):
+        for _ in range(PLACES + 1):
             line.enter_context(made.run_queue.place())
         with pytest.raises(gr.Error) as caught:
             list(generate("lake"))
@@ -356,9 +357,10 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
 
     page.prepare(session("a"), *values)
     for shown in page.run(session("a"), *values):
-        if made.run_queue._line and "done" in str(shown.get(page.lanes, {}).get("b.state")):  # after the last token, before the last view
+        states = [shown.get(page.lanes, {}).get(f"{key}.state") for key in "abc"]
+        if made.run_queue._line and states == ["done"] * 3:  # after the last token, before the last view
             page.stop_run(session("a"))
-    assert said(shown).startswith("Stopped. Both pictures")
+    assert said(shown).startswith("Stopped. All pictures")
     assert page.stop_run(session("a"))[-1]["status"].startswith("Stopped")  # nothing runs any more
 
     page.prepare(session("a"), *values)

@@ -13,8 +13,10 @@ import coolsd
 from coolsd import exports
 from coolsd.trace import Run
 from coolsd.ui import controls
-from coolsd.ui.backend import QUEUE, Loader
+from coolsd.ui.backend import Loader
 from coolsd.ui.page import Page, build
+from coolsd.ui.run_queue import PLACES
+from coolsd.ui.zerogpu import Door
 
 VALUES = tuple({**controls.DEFAULTS, "delta": 8.0, "seed": 3}[name] for name in controls.CONTROLS)
 
@@ -39,6 +41,7 @@ def page(drawn) -> Page:
 def placed(page: Page, made) -> Page:
     """The page on another engine."""
     page.backend, page.loader = made, Loader(made.load)
+    page.door = Door(made, page.loader)
     return page
 
 
@@ -75,7 +78,7 @@ def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_ow
 
 def overloaded(page: Page) -> None:
     with ExitStack() as line:
-        for _ in range(QUEUE + 1):
+        for _ in range(PLACES + 1):
             line.enter_context(page.backend.run_queue.place())
         assert "Too many people" in run(page)[-1][page.status]["status"]
 

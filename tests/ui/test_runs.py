@@ -20,9 +20,10 @@ from coolsd.models.prompt_domain import PromptDomain
 from coolsd.settings import Settings
 from coolsd.trace import Round, Run, statistics
 from coolsd.ui import controls, figures, lanes, templates, text
-from coolsd.ui.backend import EMBEDDED, Full, Loader, RunQueue
+from coolsd.ui.backend import EMBEDDED, Loader
 from coolsd.ui.compare import compare
 from coolsd.ui.page import TARGET_DEFAULTS, Page
+from coolsd.ui.run_queue import Full, RunQueue
 
 # --- words and figures out --------------------------------------------------------------------------------------------------------
 
@@ -102,9 +103,23 @@ def test_a_speedup_so_far_waits_for_some_rounds_of_both_lanes(reference, relaxed
     lane = hand_made()
     begun = [replace(lane, rounds=lane.rounds[1:2] * count, state="running") for count in (reference, relaxed)]
     told = headline(*begun, 0.1)
-    assert (told["reference"], told["how"]) == (shown, ", so far" if shown != "–" else "")
-    assert (told["ar"] == "–") == (shown == "–")
+    if shown == "–":
+        assert told == {"keep": True, "state": "old"}  # the last run's stay, dimmed
+    else:
+        assert (told["reference"], told["how"], told["state"]) == (shown, ", so far", "now")
+        assert told["ar"].endswith("×")
     assert headline(begun[0], replace(begun[1], state="done"))["reference"] != "–"
+
+
+def test_a_third_lane_measures_plain_ar():
+    plain = slower(hand_made("ar"), 0.5)
+    race = [slower(hand_made("eagle1"), 1.5), hand_made(), replace(plain, rounds=[plain.rounds[0]] + plain.rounds[1:] * 4, state="done")]
+    told = lanes.headline(race, lanes.stats_of(race), 0.1)
+    assert (told["reference"], told["ar"], told["ar_interval"]) == ("1.50×", "0.41×", "0.41–0.41")  # 8 tokens in 3 calls, 29 in 9
+    assert "measured" in told["ar_how"]
+    shown = lanes.view(race, lanes.stats_of(race))
+    assert (shown["c.title"], shown["c.state"], shown["c.calls"]) == ("Plain AR", "done", "9")
+    assert "c.title" not in lanes.view(race[:2], lanes.stats_of(race[:2]))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +185,8 @@ def test_a_slow_run_shows_partial_pictures():
     partial = [v for v in shown if v.lanes and v.lanes["a.state"] == "running" and v.lanes["a.picture"]]
     assert partial
     assert partial[0].lanes["a.picture"].startswith("data:image/webp;base64,")
-    assert partial[0].lanes["b.state"] == "waiting"
+    assert partial[0].lanes["b.state"] == partial[0].lanes["c.state"] == "running"
+    assert partial[0].lanes["b.picture"].startswith("data:image/webp;base64,")
 
 
 def test_closing_a_comparison_closes_the_stream():
@@ -190,7 +206,7 @@ def test_closing_a_comparison_closes_the_stream():
     assert closed.is_set()
 
 
-STOPS = ["loading", "timing", "first lane", "second lane"]
+STOPS = ["loading", "timing", "decoding"]
 
 
 @pytest.mark.parametrize("when", STOPS)
@@ -202,9 +218,8 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
         shown.append(view)
         reached = {
             "loading": "Loading" in view.status,
-            "timing": "Timing" in view.status,
-            "first lane": bool(view.lanes) and view.lanes["a.state"] == "running",
-            "second lane": bool(view.lanes) and view.lanes["b.state"] == "running",
+            "timing": "timing" in view.status,
+            "decoding": bool(view.lanes) and view.lanes["a.state"] == "running",
         }
         if reached[when]:
             stop.set()
@@ -215,16 +230,16 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
         assert not last.export
         return
     bundle = json.loads(last.export["text"])
-    lane, state = ("reference", "a") if when == "first lane" else ("relaxed", "b")
-    run = Run.from_json(json.dumps(bundle[lane]))
-    assert 0 < len(run.tokens) < 16
-    assert bundle[lane]["complete"] is False
-    assert f"-stopped-{len(run.tokens)}-of-16" in last.lanes[f"{state}.file"]
-    assert last.lanes[f"{state}.badge"] == "stopped"
-    picture = Image.open(io.BytesIO(base64.b64decode(last.lanes[f"{state}.picture"].split(",")[1])))
-    assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
-    assert picture.getextrema()[3] == (0, 255)
-    assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
+    for name, key in (("reference", "a"), ("relaxed", "b"), ("plain", "c")):
+        run = Run.from_json(json.dumps(bundle[name]))
+        assert 0 < len(run.tokens) < 16
+        assert bundle[name]["complete"] is False
+        assert f"-stopped-{len(run.tokens)}-of-16" in last.lanes[f"{key}.file"]
+        assert last.lanes[f"{key}.badge"] == "stopped"
+        picture = Image.open(io.BytesIO(base64.b64decode(last.lanes[f"{key}.picture"].split(",")[1])))
+        assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
+        assert picture.getextrema()[3] == (0, 255)
+        assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
 
 
 def test_turns_are_taken_in_order_and_the_queue_has_an_end():
@@ -276,7 +291,7 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     assert not page.explain("meadow")["visible"]
     assert not page.explain({})["visible"]
     assert "train drafter" in page.explain("plain")["value"]
-    assert [update["value"] for update in page.target_defaults("plain")] == ["ar", "ar", 9, 3.0]
+    assert [update["value"] for update in page.target_defaults("plain")] == ["ar", "ar", False, 9, 3.0]
     assert [update["value"] for update in page.target_defaults("meadow")] == [controls.DEFAULTS[name] for name in TARGET_DEFAULTS]
     told = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
     lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
@@ -302,7 +317,7 @@ def test_a_prompt_from_outside_the_pairs_world_is_drawn_with_a_notice(monkeypatc
 def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
     def stream(*args, **settings):
         for event in coolsd.stream(*args, **settings):
-            if settings["method"] == "coolsd" and event.index == 2:
+            if settings["method"] == "coolsd" and event.index == 2 and not settings["max_tokens"]:
                 raise MemoryError("out of memory")
             yield event
 
@@ -310,8 +325,8 @@ def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
     assert last.ended
     assert last.tone == "bad"
     assert "MemoryError: out of memory" in last.status
-    assert last.lanes["a.state"] == "done"
     assert last.lanes["b.state"] == "failed"
+    assert last.lanes["b.calls"] == "2"
 
 
 def test_a_pair_that_cannot_load_is_reported_and_tried_again():

@@ -49,8 +49,15 @@ window.coolsd = (() => {
     }
   }
 
+  // With `keep` the values that are not sent stay as they are.
   function bind(element, props, watch) {
-    const show = () => fill(element, props.value ?? {});
+    let shown = {};
+    const show = () => {
+      const next = props.value ?? {};
+      shown = next.keep ? { ...shown, ...next } : next;
+      fill(element, shown);
+      if (shown.asked) { asked = shown.asked; markStale(); }
+    };
     show();
     watch("value", show);
   }
@@ -58,6 +65,14 @@ window.coolsd = (() => {
   // --- ω, drawn from the sliders without a server ---------------------------------------------------------------------------
 
   let settings = null; // the controls as they stand
+  let asked = null; // those that the result on the page was asked with
+
+  function markStale() {
+    const same = (name) => String(asked[name] || "") === String(settings[name] || "");
+    const stale = Boolean(settings && asked) && !Object.keys(asked).every(same);
+    document.querySelectorAll("[data-stale]").forEach((node) => { node.hidden = !stale; });
+  }
+
   let redraw = () => {};
 
   // The draft's shape by name, by its nodes, or a chain; { depth: 0 } while the nodes cannot be read.
@@ -109,6 +124,7 @@ window.coolsd = (() => {
 
   function controls(names, values) {
     settings = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+    markStale();
     redraw();
   }
 
