@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +51,20 @@ def save_checkpoint(path: Path, **state: Any) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """The last state, or None where there is none."""
-    return torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+    """The last state, or None where there is none.
+
+    Raises:
+        ValueError: the file is damaged, or no checkpoint.
+    """
+    if not path.exists():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path} is no checkpoint that can be read; it may be cut short. Remove it to begin again.") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is no checkpoint of a training. Name another file.")
+    return state
 
 
 def digest(*parts: str | bytes | Tensor, digits: int = 64) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
 
-from .checkpoints import LoadError, read_json
+from .checkpoints import LoadError, shards_of
 
 log = logging.getLogger("coolsd")
 
@@ -40,7 +40,7 @@ class HubFiles:
         if not all(any(folder.glob(name)) for name in self.files):
             return False
         indices = [path for name in self.files for path in folder.glob(name) if path.name.endswith(".safetensors.index.json")]
-        return all((folder / shard).exists() for path in indices for shard in read_json(path).get("weight_map", {}).values())
+        return all((folder / shard).exists() for path in indices for shard in shards_of(path))
 
 
 def local(part: HubFiles) -> Path | None:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checkpoints import LoadError, read_json
+
 FILE = "words.json"
 NEAR = 0.5  # cosine from which a word counts as near one of the domain; chosen on the words of tests/models/test_prompt_domain.py
 
@@ -28,12 +30,19 @@ class PromptDomain:
 
     @classmethod
     def load(cls, folder: Path) -> "PromptDomain | None":
-        """From a pair's words.json; None where there is none."""
+        """From a pair's words.json; None where there is none.
+
+        Raises:
+            LoadError: the file is broken.
+        """
         path = folder / FILE
         if not path.exists():
             return None
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(data["about"], frozenset(data["words"]), tuple(data["examples"]))
+        data = read_json(path)
+        lists = [data.get(name) for name in ("words", "examples")]
+        if not isinstance(data.get("about"), str) or not all(isinstance(x, list) and all(isinstance(w, str) for w in x) for x in lists):
+            raise LoadError(f"{FILE} in {folder} lacks about, words or examples; write it with `python -m coolsd train words`.")
+        return cls(data["about"], frozenset(lists[0]), tuple(lists[1]))
 
     def save(self, folder: Path) -> None:
         """Write words.json."""

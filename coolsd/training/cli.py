@@ -23,6 +23,15 @@ def captions(args: argparse.Namespace) -> None:
     _say(write_captions(args.images, read_records(args.csv), args.out), f"captions written to {args.out}")
 
 
+def checksums(args: argparse.Namespace) -> None:
+    """Write the checksums of a pair's files, which loading compares."""
+    from ..models.checkpoints import read_json
+    from ..models.checksums import write
+
+    read_json(args.pair / "config.json")
+    print(f"checksums written to {write(args.pair)}", file=sys.stderr)
+
+
 def words(args: argparse.Namespace) -> None:
     """Write the domain of a pair into its folder, so that prompts outside it can be recognised."""
     from .words import write_words
@@ -242,5 +251,15 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     fifth.add_argument("--examples", nargs="+", required=True, help="prompts it can follow")
     fifth.add_argument("--also", nargs="*", default=[], help="further words to count as its own")
     fifth.add_argument("--without", nargs="*", default=[], help="words not to count")
-    for step, run in ((fifth, words), (first, captions), (vq, tokenizer), (second, encode), (third, target), (fourth, drafter)):
+    sixth = steps.add_parser("checksums", help="of a pair's files, so that damaged ones are noticed; again after replacing one by hand")
+    sixth.add_argument("--pair", type=Path, required=True, help="folder of the pair; checksums.json is written there")
+    for step, run in (
+        (sixth, checksums),
+        (fifth, words),
+        (first, captions),
+        (vq, tokenizer),
+        (second, encode),
+        (third, target),
+        (fourth, drafter),
+    ):
         step.set_defaults(run=run)

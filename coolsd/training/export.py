@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import JanusVQVAE
 
 from ..data.store import replacing
+from ..models.checksums import refresh
 from ..models.eagle import EagleConfig
 from ..models.llamagen.network import LlamaGenConfig
 
@@ -17,6 +18,7 @@ def _write(path: Path, state: dict[str, Tensor], dtype: torch.dtype, config: dic
     with replacing(path) as part:
         save_file({name: tensor.to(dtype).cpu().contiguous() for name, tensor in state.items()}, part)
     (path.parent / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    refresh(path.parent)
 
 
 def export_target(state: dict[str, Tensor], config: LlamaGenConfig, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -61,3 +63,4 @@ def export_vq(vqvae: JanusVQVAE, folder: Path) -> None:
     with replacing(folder / "model.safetensors") as part:
         save_file(state, part, metadata={"format": "pt"})
     vqvae.config.save_pretrained(folder)
+    refresh(folder)

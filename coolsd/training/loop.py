@@ -120,9 +120,9 @@ class Training:
             self.module.load_state_dict(state[self.name])
             for (optim, _), saved in zip(self.optims, state["optimizers"], strict=True):
                 optim.load_state_dict(saved)
-        except (KeyError, RuntimeError, ValueError) as error:
+            return int(state["step"])
+        except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
             raise ValueError(f"{self.checkpoint} is of a run with other sizes; name another --checkpoint, or remove it.") from error
-        return state["step"]
 
     def save(self, step: int) -> None:
         """Write the state after `step` steps."""

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ..data.store import load_checkpoint
 from ..models.llamagen.network import LlamaGen, LlamaGenConfig
 from .loop import ALONE, Process, Training
 from .muon import optimizers
@@ -130,7 +131,7 @@ def grown(source: Path, config: LlamaGenConfig, codebook: Tensor) -> Trainee:
             layers = _depth(load_file(source / "target.safetensors"), "layers.")
             shallow = continued(source, replace(config, layers=layers), codebook)
         else:
-            state = torch.load(source, map_location="cpu", weights_only=True)["trainee"]
+            state = (load_checkpoint(source) or {})["trainee"]
             layers = _depth(state, "model.layers.")
             shallow = Trainee(replace(config, layers=layers), codebook)
             shallow.load_state_dict(state)

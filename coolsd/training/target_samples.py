@@ -73,7 +73,7 @@ def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, samplin
     """
     made_by = _fingerprint(pair, sampling, seed)
     state = load_checkpoint(path)
-    before = state["prompts"] if state and state["made_by"] == made_by else []
+    before = state["prompts"] if state and state.get("made_by") == made_by else []
     if not before or before != [prompts[i % len(prompts)] for i in range(len(before))]:
         state = {"made_by": made_by, "prompts": [], "tokens": []}
     with progress(count, "samples", len(state["tokens"])) as bar:

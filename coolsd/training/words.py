@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..data.captions import HUES, PLACES
 from ..data.pictures import read_records
+from ..models.checksums import refresh
 from ..models.prompt_domain import PromptDomain, split
 
 # What captions say besides the thing itself: grammar, colours, and how a photo was taken.
@@ -42,4 +43,5 @@ def write_words(
     """
     domain = PromptDomain(about, frozenset((things(captions) | set(also)) - set(without)), tuple(examples))
     domain.save(pair)
+    refresh(pair)
     return domain

@@ -10,7 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoints import ASSETS, SIZES, LoadError, fill, first_file, log, only_file, read_folder, read_json, read_sizes, read_state
+from .. import checksums
+from ..checkpoints import (
+    ASSETS,
+    SIZES,
+    LoadError,
+    fill,
+    first_file,
+    log,
+    only_file,
+    read_flag,
+    read_folder,
+    read_json,
+    read_number,
+    read_sizes,
+    read_state,
+)
 from ..eagle import Eagle, EagleConfig, build_drafter
 from ..pair import WORDS, Build
 from ..vq import check_codes, load_llamagen_vq, load_vq
@@ -39,6 +54,7 @@ def load_drafter(folder: Path, target: LlamaGenConfig) -> Eagle:
 def load_meadow(folder: Path | None = None) -> LlamaGenPair:
     """The embedded pair, or one in the same layout: config.json, target, drafter/, vq/, text table and tokenizer."""
     folder = ASSETS / "meadow" if folder is None else Path(folder)
+    checksums.check(folder)
     config = target_config(folder)
     with torch.device("meta"):
         target = LlamaGen(config)
@@ -173,8 +189,8 @@ def target_config(folder: Path, expected: LlamaGenConfig | None = None) -> Llama
     data = read_json(folder / "config.json")
     if expected is not None:
         data = {theirs: getattr(expected, ours) for ours, theirs in TARGET_SIZES.items()} | {"block_size": expected.image_tokens} | data
-        if data.get("rms_norm_eps", expected.norm_eps) != expected.norm_eps:
-            log.warning("%s: rms_norm_eps %g is not used; the model has %g", folder, data["rms_norm_eps"], expected.norm_eps)
+        if (given := read_number(folder, data, "rms_norm_eps", expected.norm_eps)) != expected.norm_eps:
+            log.warning("%s: rms_norm_eps %g is not used; the model has %g", folder, given, expected.norm_eps)
             data["rms_norm_eps"] = expected.norm_eps
         if _grid(folder, data) != expected.grid:
             here, there = _grid(folder, data), expected.grid
@@ -184,23 +200,23 @@ def target_config(folder: Path, expected: LlamaGenConfig | None = None) -> Llama
     return LlamaGenConfig(
         **read_sizes(folder, data, TARGET_SIZES),
         grid=_grid(folder, data),
-        norm_eps=data.get("rms_norm_eps", 1e-5),
-        rope_base=data.get("rope_base", 10000.0),
+        norm_eps=read_number(folder, data, "rms_norm_eps", 1e-5),
+        rope_base=read_number(folder, data, "rope_base", 10000.0),
     )
 
 
 def drafter_config(folder: Path, target: LlamaGenConfig) -> EagleConfig:
     """A drafter's sizes from its config.json; what that leaves out (grid, condition) is its target's."""
     data = read_json(folder / "config.json")
-    made_for = INPUT_GRIDS.get(data.get("input_type"))
+    made_for = INPUT_GRIDS.get(str(data.get("input_type")))
     if made_for not in (None, target.grid) and target.grid in INPUT_GRIDS.values():
         raise LoadError(
             f"The drafter was made for pictures of {made_for} × {made_for} tokens, the target has {target.grid} × {target.grid}."
         )
+    data = {"cls_token_num": target.caption_tokens} | data
     return EagleConfig(
-        **read_sizes(folder, data, SIZES),
-        caption_tokens=data.get("cls_token_num", target.caption_tokens),
+        **read_sizes(folder, data, SIZES | {"caption_tokens": "cls_token_num"}),
         grid=_grid(folder, data) if "block_size" in data else target.grid,
-        norm_eps=data.get("rms_norm_eps", 1e-6),
-        bias=data.get("bias", True),
+        norm_eps=read_number(folder, data, "rms_norm_eps", 1e-6),
+        bias=read_flag(folder, data, "bias", True),
     )

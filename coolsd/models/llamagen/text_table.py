@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ..checkpoints import LoadError, read_state, read_tokenizer
+from ..checkpoints import LoadError, check_numbers, read_state, read_tokenizer
 from ..prompt_domain import PromptDomain
 from .network import Conditioning
 
@@ -30,7 +30,12 @@ class TextTable:
         table = read_state(folder / "text_table.safetensors").get("embedding.weight")
         if table is None or table.ndim != 2:
             raise LoadError(f"text_table.safetensors in {folder} has no table embedding.weight.")
-        return cls(read_tokenizer(folder / "text_tokenizer.json"), table, length, PromptDomain.load(folder))
+        check_numbers(table, f"text_table.safetensors in {folder}: embedding.weight")
+        tokenizer = read_tokenizer(folder / "text_tokenizer.json")
+        if len(table) < tokenizer.get_vocab_size():
+            words = f"text_tokenizer.json has {tokenizer.get_vocab_size()} tokens"
+            raise LoadError(f"text_table.safetensors in {folder} has {len(table)} rows, but {words}; they do not belong together.")
+        return cls(tokenizer, table, length, PromptDomain.load(folder))
 
     def ids(self, prompt: str) -> list[int]:
         """Token ids of a lower-cased prompt, at most `length`; an empty list only for an empty prompt."""

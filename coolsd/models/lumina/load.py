@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
-from ..checkpoints import SIZES, LoadError, fill, only_file, read_folder, read_json, read_sizes, read_tokenizer
+from ..checkpoints import SIZES, LoadError, fill, only_file, read_folder, read_json, read_number, read_sizes, read_tokenizer
 from ..eagle import Eagle, EagleConfig, build_drafter
 from ..pair import WORDS, Build
 from ..vq import check_codes, load_chameleon_vq
@@ -74,6 +74,5 @@ def chameleon_config(folder: Path, state: dict[str, Tensor], prefix: str) -> Cha
     sizes = read_sizes(folder, data, SIZES | {"layers": "num_hidden_layers"})
     if norm.shape[0] not in (1, sizes["heads"]):
         raise LoadError(f"{folder}: q_norm has {norm.shape[0]} rows; 1 or {sizes['heads']} are expected.")
-    return ChameleonConfig(
-        **sizes, norm_rows=norm.shape[0], norm_eps=data.get("rms_norm_eps", 1e-5), rope_base=data.get("rope_theta", 10000.0)
-    )
+    norm_eps, rope_base = read_number(folder, data, "rms_norm_eps", 1e-5), read_number(folder, data, "rope_theta", 10000.0)
+    return ChameleonConfig(**sizes, norm_rows=norm.shape[0], norm_eps=norm_eps, rope_base=rope_base)
