@@ -63,8 +63,8 @@ class Waits(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         assert all(isinstance(x, Far) or x.device != THERE for x in tensors), "a tensor made over there from the host's values: it waits"
         far = any(isinstance(x, Far) for x in tensors)
-        asked = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.device)), None)
-        there = far if asked is None else asked == THERE
+        request = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.device)), None)
+        there = far if request is None else request == THERE
         if name in MOVES:
             source, goal = (isinstance(args[1], Far), isinstance(args[0], Far)) if name == "copy_" else (far, there)
             blocking = not (kwargs.get("non_blocking") or any(x is True for x in args[1:3]))

@@ -106,7 +106,7 @@ def test_the_cap_is_the_largest_that_keeps_no_more_than_the_weight():
         for _ in range(100):
             middle = (low + high) / 2
             low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
-        found = block_kept(p, q, torch.tensor(weight, dtype=torch.float64), torch.tensor(omega, dtype=torch.float64))
-        torch.testing.assert_close(found, torch.minimum(q, low * weight * p), rtol=0, atol=1e-12)
+        result = block_kept(p, q, torch.tensor(weight, dtype=torch.float64), torch.tensor(omega, dtype=torch.float64))
+        torch.testing.assert_close(result, torch.minimum(q, low * weight * p), rtol=0, atol=1e-12)
         capped += low < omega - 1e-9
     assert 10 < capped < 60

@@ -30,10 +30,10 @@ def options(settings: dict) -> list[str]:
 
 
 def test_generate_writes_a_picture_and_a_run_that_repeats(tmp_path, capsys):
-    asked = ["a red rose", "--method", "coolsd", "--delta", "3", "--nu", "0.5", "--mu", "auto", "--draft-length", "3", "--clamp"]
-    asked += ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--cfg-scale", "2.5", "--seed", "3", "--max-tokens", "14"]
+    words = ["a red rose", "--method", "coolsd", "--delta", "3", "--nu", "0.5", "--mu", "auto", "--draft-length", "3", "--clamp"]
+    words += ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--cfg-scale", "2.5", "--seed", "3", "--max-tokens", "14"]
     files = ["--out", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json")]
-    assert cli.main(["generate", *asked, *files]) == 0
+    assert cli.main(["generate", *words, *files]) == 0
     said = capsys.readouterr()
     assert "14/14" in said.err
     assert "accept length" in said.out
@@ -78,8 +78,8 @@ def test_bad_input_says_what_to_do(arguments, message, capsys):
 @pytest.mark.parametrize(("name", "kind"), [("a.PNG", "PNG"), ("a.jpg", "JPEG"), ("a.jpeg", "JPEG"), ("a.webp", "WEBP")])
 @pytest.mark.parametrize("tokens", [16, 6])
 def test_a_picture_is_written_as_its_name_ends_with_its_settings(tmp_path, name, kind, tokens):
-    asked = ["a red “rose”", "--delta", "3", "--seed", "5", "--max-tokens", str(tokens)]
-    assert cli.main(["generate", *asked, "--out", str(tmp_path / name)]) == 0
+    words = ["a red “rose”", "--delta", "3", "--seed", "5", "--max-tokens", str(tokens)]
+    assert cli.main(["generate", *words, "--out", str(tmp_path / name)]) == 0
     image = Image.open(tmp_path / name)
     assert image.format == kind
     comment = image.getexif().get_ifd(exports.EXIF).get(exports.COMMENT, b"").removeprefix(b"ASCII\0\0\0")
@@ -105,11 +105,11 @@ def test_an_ending_is_refused_before_anything_is_loaded(monkeypatch, capsys):
 
 
 def test_local_files_are_named_by_part(monkeypatch, capsys):
-    asked = []
-    monkeypatch.setattr(shared, "load", lambda *names, **parts: asked.append((names[0], parts)) or tiny_pair())
+    loads = []
+    monkeypatch.setattr(shared, "load", lambda *names, **parts: loads.append((names[0], parts)) or tiny_pair())
     files = ["--files", "drafter=none", "--files", "vq=a=b/vq.pt"]
     assert cli.main(["generate", "x", "--target", "lumina-768", *files, "--max-tokens", "2"]) == 0
-    assert asked == [("lumina-768", {"drafter": "none", "vq": "a=b/vq.pt"})]
+    assert loads == [("lumina-768", {"drafter": "none", "vq": "a=b/vq.pt"})]
     with pytest.raises(SystemExit):
         cli.main(["generate", "x", "--files", "drafter"])
     assert "PART=PATH" in capsys.readouterr().err

@@ -178,8 +178,8 @@ def test_close_between_rounds_frees_the_sessions():
 
 
 def test_a_full_memory_is_a_readable_error_and_frees_the_sessions(monkeypatch):
-    pair, freed = ToyPair(TOY), []
-    monkeypatch.setattr(pair, "free", lambda: freed.append(target()))
+    pair, frees = ToyPair(TOY), []
+    monkeypatch.setattr(pair, "free", lambda: frees.append(target()))
     rounds = stream(pair, "x", "coolsd")
     next(rounds)
     target = weakref.ref(pair.target)
@@ -190,7 +190,7 @@ def test_a_full_memory_is_a_readable_error_and_frees_the_sessions(monkeypatch):
     pair.target.extend, pair.target = full, None
     with pytest.raises(MemoryFull, match="toy ran out of memory while decoding; what the picture took was freed"):
         next(rounds)
-    assert freed == [None]
+    assert frees == [None]
 
 
 def test_bad_settings_are_refused_before_anything_runs():
@@ -287,9 +287,9 @@ def test_sessions_are_given_what_was_committed(tree):
                 assert call[1] == [spelled(tokens[:i]) for i in range(observed, upto)]
                 observed = upto
             elif call[0] == "propose":
-                left = len(tokens) - observed - 1
+                rest = len(tokens) - observed - 1
                 whole = shape(run.settings)
-                assert call[1] == within(whole, left)
+                assert call[1] == within(whole, rest)
                 assert before[0] == "observe"
                 logits = torch.randn(2, V)
                 assert torch.equal(call[2](logits), to_probs(logits, 0.7, 2))

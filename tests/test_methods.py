@@ -20,24 +20,24 @@ from coolsd.verification import Lantern
 OWN = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 
 
-def asked(method: str, **values) -> Settings:
+def request(method: str, **values) -> Settings:
     return validate(METHODS, prompt="x", method=method, **values)
 
 
 def test_each_method_drafts_as_published_and_as_asked():
-    assert shape(asked("eagle1")) == chain(5) == shape(asked("coolsd", tree="chain"))
-    assert shape(asked("coolsd", draft_length=3)) == chain(3)
-    assert shape(asked("lantern")) == Dynamic() == shape(asked("uniform", tree="dynamic"))
-    assert len(shape(asked("lantern++"))) == len(shape(asked("eagle1", tree="mc_sim_7b_63"))) == 25
-    assert len(shape(asked("lantern++g", tree="naive_extend_57"))) == 57
-    assert shape(asked("eagle1", tree=OWN)) == (-1, -1, 0, 0, 2)
+    assert shape(request("eagle1")) == chain(5) == shape(request("coolsd", tree="chain"))
+    assert shape(request("coolsd", draft_length=3)) == chain(3)
+    assert shape(request("lantern")) == Dynamic() == shape(request("uniform", tree="dynamic"))
+    assert len(shape(request("lantern++"))) == len(shape(request("eagle1", tree="mc_sim_7b_63"))) == 25
+    assert len(shape(request("lantern++g", tree="naive_extend_57"))) == 57
+    assert shape(request("eagle1", tree=OWN)) == (-1, -1, 0, 0, 2)
     for method in ("block", "coolsd-block", "diverse"):
-        assert shape(asked(method, tree="naive_extend_57", draft_length=4)) == chain(4)
+        assert shape(request(method, tree="naive_extend_57", draft_length=4)) == chain(4)
 
 
 @pytest.mark.parametrize("tree", [*NAMED, OWN], ids=str)
 def test_a_shape_is_pruned_to_the_levels_left(tree):
-    whole = shape(asked("eagle1", tree=tree))
+    whole = shape(request("eagle1", tree=tree))
     for levels in range(1, depth(whole) + 1):
         part = within(whole, levels)
         assert part == whole[: len(part)]
@@ -48,13 +48,13 @@ def test_a_shape_is_pruned_to_the_levels_left(tree):
 
 
 def test_omega_goes_by_depth_and_salvage_never_tightens():
-    every = omega(asked("coolsd", tree=OWN, siblings="every", delta=1.1))
+    every = omega(request("coolsd", tree=OWN, siblings="every", delta=1.1))
     assert len(every) == 3
     assert float(every.min()) < 1
-    assert omega(asked("coolsd", tree=OWN, delta=1.1)).tolist() == every.clamp(min=1).tolist()
+    assert omega(request("coolsd", tree=OWN, delta=1.1)).tolist() == every.clamp(min=1).tolist()
     branch = [[0], [0, 0], [0, 0, 0]]
-    assert omega(asked("coolsd", tree=branch, delta=1.1)).tolist() == every.tolist()
-    assert len(omega(asked("lantern"))) == len(omega(asked("diverse"))) == len(omega(asked("ar"))) == 0
+    assert omega(request("coolsd", tree=branch, delta=1.1)).tolist() == every.tolist()
+    assert len(omega(request("lantern"))) == len(omega(request("diverse"))) == len(omega(request("ar"))) == 0
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -100,17 +100,17 @@ def test_a_codes_twin_is_its_neighbour():
 )
 def test_what_is_not_a_tree_is_refused(tree):
     with pytest.raises(SettingsError, match="tree") as refusal:
-        asked("eagle1", tree=tree)
+        request("eagle1", tree=tree)
     assert refusal.value.field == "tree"
 
 
 def test_the_deepest_and_the_widest_tree_pass():
-    assert depth(shape(asked("eagle1", tree=[[0] * i for i in range(1, 17)]))) == 16
+    assert depth(shape(request("eagle1", tree=[[0] * i for i in range(1, 17)]))) == 16
     with pytest.raises(SettingsError, match="levels"):
-        asked("eagle1", tree=[[0] * i for i in range(1, 18)])
-    assert len(shape(asked("eagle1", tree=[[i] for i in range(MAX_NODES)]))) == MAX_NODES
+        request("eagle1", tree=[[0] * i for i in range(1, 18)])
+    assert len(shape(request("eagle1", tree=[[i] for i in range(MAX_NODES)]))) == MAX_NODES
     with pytest.raises(SettingsError, match="nodes"):
-        asked("eagle1", tree=[[i] for i in range(MAX_NODES + 1)])
+        request("eagle1", tree=[[i] for i in range(MAX_NODES + 1)])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_deepest_and_the_widest_tree_pass():
 )
 def test_new_settings_are_checked(name, value):
     with pytest.raises(SettingsError) as refusal:
-        asked("coolsd", **{name: value})
+        request("coolsd", **{name: value})
     assert refusal.value.field == name
 
 
@@ -131,7 +131,7 @@ def test_settings_survive_json_and_old_runs_load():
     old = json.loads(run.to_json())
     for name in ("tree", "siblings", "weight", "neighbours", "distance", "budget", "cap"):
         del old["settings"][name]
-    assert Run.from_json(json.dumps(old)).settings == asked("coolsd", seed=4)
+    assert Run.from_json(json.dumps(old)).settings == request("coolsd", seed=4)
 
 
 def test_the_command_line_takes_them_all():
@@ -201,13 +201,13 @@ CODES = torch.randn(1200, 4, generator=torch.Generator().manual_seed(1)) * torch
 def test_the_rule_is_handed_the_table_of_the_distance(built, distance):
     vectors = CODES.double() / (CODES.double().norm(dim=-1, keepdim=True) if distance == "normalised" else 1.0)
     for method in ("lantern", "lantern++", "lantern++g"):
-        METHODS[method].verifier(asked(method, distance=distance, neighbours=9), SimpleNamespace(codebook=CODES))
+        METHODS[method].verifier(request(method, distance=distance, neighbours=9), SimpleNamespace(codebook=CODES))
     for code in (0, 17, 600, 1199):
         away = (vectors - vectors[code]).norm(dim=-1)
         away[code] = torch.inf
         nearest = away.topk(10, largest=False).indices.tolist()
         assert [rule.nearest[code].tolist() for rule in built] == [nearest] * 3
-    METHODS["lantern"].verifier(asked("lantern"), SimpleNamespace(codebook=CODES))
+    METHODS["lantern"].verifier(request("lantern"), SimpleNamespace(codebook=CODES))
     assert built[-1].nearest[0, :10].tolist() == neighbours(CODES)[0, :10].tolist()  # raw is the default
 
 
@@ -215,14 +215,14 @@ def test_the_rule_is_handed_its_methods_defaults_and_its_own_settings(built):
     pair = SimpleNamespace(codebook=CODES)
     values = {"budget": 0.2, "cap": 3.0}
     for method in ("lantern", "lantern++", "lantern++g"):
-        METHODS[method].verifier(asked(method, **values), pair)
-        METHODS[method].verifier(asked(method, **values, neighbours=7, tree="chain"), pair)
-        METHODS[method].verifier(asked(method, tree="dynamic"), pair)
+        METHODS[method].verifier(request(method, **values), pair)
+        METHODS[method].verifier(request(method, **values, neighbours=7, tree="chain"), pair)
+        METHODS[method].verifier(request(method, tree="dynamic"), pair)
     assert [rule.k for rule in built] == [1000, 7, 1000, 10, 7, 10, 10, 7, 10]
     assert [rule.budget for rule in built] == [0.2, 0.2, 0.1, 3.0, 3.0, 2.0, 3.0, 3.0, 2.0]
     assert [rule.ranked for rule in built] == [True, False, True, False, False, True, False, False, True]
     assert [rule.residual_depends_on_token for rule in built] == [True] * 6 + [False] * 3
-    METHODS["lantern"].verifier(asked("lantern"), SimpleNamespace(codebook=CODES[:20]))
+    METHODS["lantern"].verifier(request("lantern"), SimpleNamespace(codebook=CODES[:20]))
     assert built[-1].k == 19  # no more than there are
 
 

@@ -35,8 +35,8 @@ print([line.strip() for line in api.endpoint(None, None).__doc__.splitlines() if
 
 
 def test_a_row_of_the_table_arrives_everywhere():
-    found = subprocess.run([sys.executable, "-c", ADDED], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert found == [
+    result = subprocess.run([sys.executable, "-c", ADDED], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert result == [
         "3.0",
         "5 is out of range. Give the sharpness as a number from 0 to 4.",
         "1.5",

@@ -25,17 +25,17 @@ def test_named_trees_match_the_reference(name):
 
 def branches(parents: trees.Parents) -> Tensor:
     """Rows from the root to each leaf, leaves from first to last branch, padded with -1: (leaves, depth + 1) int64."""
-    below, found = trees.children(parents), []
+    below, result = trees.children(parents), []
 
     def descend(path: list[int]) -> None:
         for node in below[path[-1]]:
             descend([*path, node + 1])
         if not below[path[-1]]:
-            found.append(path)
+            result.append(path)
 
     descend([0])
-    longest = max(map(len, found))
-    return torch.tensor([path + [-1] * (longest - len(path)) for path in found])
+    longest = max(map(len, result))
+    return torch.tensor([path + [-1] * (longest - len(path)) for path in result])
 
 
 def test_paths_and_counts_give_the_same_tree():

@@ -189,10 +189,10 @@ def enumerate_tree(parents: trees.Parents, omega: list[float], salvage: bool) ->
             cost += mass * deeper.cost
 
         for siblings in permutations(range(VOCABULARY), len(below[row])):
-            mass, left = 1.0, 1.0
+            mass, remainder = 1.0, 1.0
             for x in siblings:
-                mass *= float(q[x]) / left
-                left -= float(q[x])
+                mass *= float(q[x]) / remainder
+                remainder -= float(q[x])
             target, draft = p.clone(), q.clone()
             for k, x in enumerate(siblings):
                 kept = relaxed_kept(target, draft.clamp(min=1e-300), 1.0 if salvage else factor)

@@ -52,10 +52,10 @@ class Outcome:
         return self.token if i == LENGTH else torch.where(self.accepted > i, self.draft[:, i], self.token)
 
 
-def play(context: Tensor, rule: Rule, generator: torch.Generator, told: Toy = TOY) -> Outcome:
-    """One round from each context, drafted by TOY; `told` is what the verifier believes the rows to be."""
+def play(context: Tensor, rule: Rule, generator: torch.Generator, belief: Toy = TOY) -> Outcome:
+    """One round from each context, drafted by TOY; `belief` is what the verifier believes the rows to be."""
     draft = TOY.draft(context, LENGTH, generator)
-    p, q = told.rows(context, draft)
+    p, q = belief.rows(context, draft)
     verdicts = [verify(p[b].float(), q[b].float(), draft[b], rule, generator) for b in range(len(context))]
     accepted, token = (torch.tensor([getattr(v, name) for v in verdicts]) for name in ("accepted", "token"))
     return Outcome(context, draft, accepted, token, torch.stack([v.cost.sum() for v in verdicts]).double())
@@ -69,13 +69,13 @@ def p_value(context: Tensor, token: Tensor, where: Tensor, omega: float) -> floa
 
 
 @cache
-def three_laws(name: str, kind: type[Relaxed], told_wrong_q: bool = False) -> tuple[float, float, float]:
+def three_laws(name: str, kind: type[Relaxed], reports_wrong_q: bool = False) -> tuple[float, float, float]:
     """p-values of the first token, of the one after an acceptance, and of the one after a rejection in the round before."""
     schedule = SCHEDULES[name]
     rule, generator = kind(schedule), torch.Generator().manual_seed(5)
-    told = Toy(TOY.p, TOY.q.roll(1, -1)) if told_wrong_q else TOY
+    belief = Toy(TOY.p, TOY.q.roll(1, -1)) if reports_wrong_q else TOY
     context = torch.randint(VOCABULARY, (ROUNDS // 2, 2), generator=generator)
-    one = play(context, rule, generator, told)
+    one = play(context, rule, generator, belief)
     everywhere = torch.ones(len(context), dtype=torch.bool)
     first = p_value(context, one.emitted(0), everywhere, float(schedule[0]))
     after_one = torch.stack((context[:, 1], one.draft[:, 0]), 1)
@@ -83,7 +83,7 @@ def three_laws(name: str, kind: type[Relaxed], told_wrong_q: bool = False) -> tu
     rejected = one.accepted < LENGTH
     before = torch.where(one.accepted > 0, one.draft.gather(1, (one.accepted - 1).clamp(min=0)[:, None])[:, 0], context[:, 1])
     following = torch.stack((before, one.token), 1)[rejected]
-    two = play(following, rule, generator, told)
+    two = play(following, rule, generator, belief)
     after_rejected = p_value(following, two.emitted(0), torch.ones(len(following), dtype=torch.bool), float(schedule[0]))
     return first, after_accepted, after_rejected
 
@@ -104,7 +104,7 @@ def test_control_vanilla_residual_is_seen_below_one():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_control_wrong_draft_row_is_seen(name):
-    assert max(three_laws(name, Relaxed, told_wrong_q=True)) < FAILS
+    assert max(three_laws(name, Relaxed, reports_wrong_q=True)) < FAILS
 
 
 @pytest.mark.parametrize("name", ["uniform", "annealed", "clamped"])
@@ -314,8 +314,8 @@ def test_lantern_takes_the_targets_mass_where_tokens_are_ranked(k, budget):
     rule, seen = Lantern(neighbours, k, budget), set()
     for x in range(vocabulary):
         _, borrowed = lantern_definition(p, x, neighbours[x, :k].tolist(), budget)
-        left = [0.0 if y == x or (borrowed and y in neighbours[x, : k + 1].tolist()) else float(p[y]) for y in range(vocabulary)]
-        expected = torch.tensor(left, dtype=torch.float64) / sum(left)
+        rest = [0.0 if y == x or (borrowed and y in neighbours[x, : k + 1].tolist()) else float(p[y]) for y in range(vocabulary)]
+        expected = torch.tensor(rest, dtype=torch.float64) / sum(rest)
         torch.testing.assert_close(rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[x], 0, x), expected)
         seen.add(borrowed)
     assert True in seen

@@ -67,12 +67,12 @@ class ToyDrafter:
 
     def _ranked(self, shape: Dynamic) -> Draft:
         """The most confident paths; with few codes every level keeps all that its parents have."""
-        found, level = {}, {(): 1.0}
+        result, level = {}, {(): 1.0}
         for _ in range(shape.depth):
             widest = sorted(level, key=level.__getitem__, reverse=True)[: shape.top_k]
             level = {(*path, token): level[path] * float(self._row(path)[token]) for path in widest for token in range(len(self.toy.q))}
-            found |= level
-        best = sorted(sorted(found, key=found.__getitem__, reverse=True)[: shape.nodes], key=lambda path: (len(path), -found[path]))
+            result |= level
+        best = sorted(sorted(result, key=result.__getitem__, reverse=True)[: shape.nodes], key=lambda path: (len(path), -result[path]))
         place = {(): -1} | {path: i for i, path in enumerate(best)}
         tokens = torch.tensor([path[-1] for path in best])
         rows = torch.nn.functional.one_hot(tokens, len(self.toy.q)).float()

@@ -23,8 +23,8 @@ def batcher(ordinary, lanes=5):
 def test_the_same_tokens(method, block, monkeypatch):
     monkeypatch.setattr(batching, "BLOCK", block)
     pair = batcher(tiny_pair())
-    found = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(5))
-    assert found == [tokens(tiny_pair(), method, seed=seed) for seed in range(5)]
+    result = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(5))
+    assert result == [tokens(tiny_pair(), method, seed=seed) for seed in range(5)]
     again = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed, cfg_scale=1.0), range(7, 10))  # fewer, and other caches
     assert again == [tokens(tiny_pair(), method, seed=seed, cfg_scale=1.0) for seed in range(7, 10)]
 
@@ -32,15 +32,15 @@ def test_the_same_tokens(method, block, monkeypatch):
 @pytest.mark.parametrize("method", ["ar", "coolsd"])
 def test_lumina_too(lumina, method):
     pair = batcher(lumina)
-    found = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(4))
-    assert found == [tokens(lumina, method, seed=seed) for seed in range(4)]
+    result = pair.workspaces.map(lambda seed: tokens(pair, method, seed=seed), range(4))
+    assert result == [tokens(lumina, method, seed=seed) for seed in range(4)]
 
 
 def test_methods_and_trees_may_differ():
     pair = batcher(tiny_pair())
     request = [("coolsd", "mc_sim_7b_63"), ("ar", "auto"), ("eagle1", "dynamic"), ("coolsd", "chain"), ("ar", "auto")]
-    found = pair.workspaces.map(lambda job: tokens(pair, *job), request)
-    assert found == [tokens(tiny_pair(), *job) for job in request]
+    result = pair.workspaces.map(lambda job: tokens(pair, *job), request)
+    assert result == [tokens(tiny_pair(), *job) for job in request]
 
 
 def test_passes_are_shared(monkeypatch):

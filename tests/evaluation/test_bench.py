@@ -38,8 +38,8 @@ def test_the_tree_is_compared_turn_by_turn_with_a_chain_of_as_many_tokens():
     first = replace(stats, **times)
     second = replace(first, target_calls=20, draft_seconds=2.0, target_seconds=8.0, verify_seconds=1.0, other_seconds=3.0)
     slow = replace(first, draft_seconds=300.0, target_seconds=400.0)
-    found = bench.tree_cost([first, first, slow], [second, second, slow])
-    assert found == {"round": pytest.approx(0.7 / 0.8), "without drafting": pytest.approx(0.6 / 0.5)}
+    result = bench.tree_cost([first, first, slow], [second, second, slow])
+    assert result == {"round": pytest.approx(0.7 / 0.8), "without drafting": pytest.approx(0.6 / 0.5)}
 
 
 # ---- growing trees
@@ -50,17 +50,17 @@ def test_acceptance_counts_the_examined_nodes_that_have_such_a_child():
     event = generate(PAIR, "x", "eagle1", max_tokens=2).rounds[0]
     ranks = [(0, 1), (0,), (1, 0), (1,), (), (0, 0)]
     rounds = [replace(event, drafted=2, ranks=path) for path in ranks] + [replace(event, drafted=1, ranks=(1,))]
-    found = tune.acceptance(rounds, parents)
-    assert found == {(1, 0): 3 / 6, (1, 1): 2 / 6, (2, 0): 2 / 5, (2, 1): 1 / 3}
+    result = tune.acceptance(rounds, parents)
+    assert result == {(1, 0): 3 / 6, (1, 1): 2 / 6, (2, 0): 2 / 5, (2, 1): 1 / 3}
 
 
 def test_acceptance_on_the_toy_is_that_of_its_runs():
     tree = [[0], [1], [0, 0], [1, 0]]
     runs = [generate(PAIR, "x", "eagle1", tree=tree, seed=seed) for seed in range(2)]
     rounds = [event for run in runs for event in run.rounds if event.drafted == 2]
-    found = tune.acceptance(rounds, from_paths(tree))
-    assert found[1, 0] + found[1, 1] == pytest.approx(sum(bool(event.accepted) for event in rounds) / len(rounds))
-    assert found[1, 0] > found[1, 1] > 0
+    result = tune.acceptance(rounds, from_paths(tree))
+    assert result[1, 0] + result[1, 1] == pytest.approx(sum(bool(event.accepted) for event in rounds) / len(rounds))
+    assert result[1, 0] > result[1, 1] > 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
@@ -101,26 +101,26 @@ def test_the_machine_decides_how_many_nodes_pay():
 
 def test_the_search_times_every_shape_and_names_the_fastest():
     events = list(tune.tune(SMALL, ("eagle1", "coolsd"), ("x",), 1, {}))
-    tuned = {label: found for label, found in events if isinstance(found, tune.TuneResult)}
+    tuned = {label: result for label, result in events if isinstance(result, tune.TuneResult)}
     assert list(tuned) == ["eagle1", "coolsd"]
-    for method, found in tuned.items():
-        chains = [s["draft_length"] for s in found.settings if s["tree"] == "chain"]
+    for method, result in tuned.items():
+        chains = [s["draft_length"] for s in result.settings if s["tree"] == "chain"]
         assert chains == list(range(2, 9))
-        assert {"mc_sim_7b_63", "naive_extend_57"} < {s["tree"] for s in found.settings}
-        own = [json.loads(s["tree"]) for s in found.settings if s["tree"].startswith("[")]
+        assert {"mc_sim_7b_63", "naive_extend_57"} < {s["tree"] for s in result.settings}
+        own = [json.loads(s["tree"]) for s in result.settings if s["tree"].startswith("[")]
         assert own
         assert all(1 <= len(from_paths(paths)) <= MAX_NODES for paths in own)
         assert all(len(nodes) <= 3 for paths in own for nodes in children(from_paths(paths)))  # the toy has three codes
-        seconds = [row.seconds for row in found.rows]
-        assert seconds[found.best()] == min(seconds) == min(seconds[found.best(True)], seconds[found.best(False)])
-        assert found.settings[found.best(False)]["tree"] != "chain"
-        words = tune.summary(found)
-        assert all(row.label in words for row in found.rows)
-        assert json.loads(json.dumps(found.to_dict()))["best"]["all"]["label"] == found.rows[found.best()].label
+        seconds = [row.seconds for row in result.rows]
+        assert seconds[result.best()] == min(seconds) == min(seconds[result.best(True)], seconds[result.best(False)])
+        assert result.settings[result.best(False)]["tree"] != "chain"
+        words = tune.summary(result)
+        assert all(row.label in words for row in result.rows)
+        assert json.loads(json.dumps(result.to_dict()))["best"]["all"]["label"] == result.rows[result.best()].label
         option = words.rsplit(": ", 1)[1].replace("'", "").split(" ", 1)
         args = build_parser().parse_args(["generate", "x", "--method", method, *option])
         assert shape(validate(METHODS, **chosen_settings(args))) == shape(
-            validate(METHODS, prompt="x", method=method, **found.settings[found.best()])
+            validate(METHODS, prompt="x", method=method, **result.settings[result.best()])
         )
 
 

@@ -47,12 +47,12 @@ def test_replicates_draw_prompts_with_replacement():
 def test_a_points_error_is_the_standard_error_of_its_mean():
     moved = torch.randn(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     reference = [one(i) for i in range(40)]
-    found = point([one(i, log_prob=-1 + float(x), bias_spent=0.4 + i % 2) for i, x in enumerate(moved)], reference, WEIGHTS)
-    effect = Effect.of(found["log_prob_difference"], 40)
+    answer = point([one(i, log_prob=-1 + float(x), bias_spent=0.4 + i % 2) for i, x in enumerate(moved)], reference, WEIGHTS)
+    effect = Effect.of(answer["log_prob_difference"], 40)
     assert effect.value == pytest.approx(float(moved.mean()))
     assert (effect.high - effect.low) / 2 == pytest.approx(1.96 * float(moved.std()) / 40**0.5, rel=0.15)
-    assert float(found["accept_length"][0]) == 2.0
-    assert float(found["bias"][0]) == pytest.approx(0.9 / 8)
+    assert float(answer["accept_length"][0]) == 2.0
+    assert float(answer["bias"][0]) == pytest.approx(0.9 / 8)
 
 
 def test_student_quantiles_are_the_tables():
@@ -76,22 +76,22 @@ def test_intervals_over_six_prompts_hold_the_truth_as_often_as_they_say(monkeypa
 
 def test_a_weighted_accept_length_is_tokens_over_calls():
     few = [one(0, target_calls=2), one(1, target_calls=8)]
-    found = point(few, few, torch.tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]], dtype=torch.float64))
-    assert found["accept_length"].tolist() == [1.6, 4.0, 1.0]
+    answer = point(few, few, torch.tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]], dtype=torch.float64))
+    assert answer["accept_length"].tolist() == [1.6, 4.0, 1.0]
 
 
 def test_kid_of_a_replicate_leaves_copies_of_a_picture_out():
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(12, 6, generator=generator), torch.randn(30, 6, generator=generator) + 0.3
     weights = resampled(12, 5)
-    found = kid_replicates(x, y, weights)
-    assert float(found[0]) == pytest.approx(kid(x, y).value)
+    answer = kid_replicates(x, y, weights)
+    assert float(answer[0]) == pytest.approx(kid(x, y).value)
     chosen = torch.arange(12).repeat_interleave(weights[3].long())
     pairs = [(i, j) for i in range(12) for j in range(12) if chosen[i] != chosen[j]]
     within = torch.stack([kernel(x[chosen[i]][None], x[chosen[j]][None]).squeeze() for i, j in pairs]).mean()
     gram = kernel(y, y)
     expected = within + (gram.sum() - gram.trace()) / (30 * 29) - 2 * kernel(x[chosen], y).mean()
-    assert float(found[3]) == pytest.approx(float(expected))
+    assert float(answer[3]) == pytest.approx(float(expected))
 
 
 def test_interpolation_goes_through_the_points_and_stays_flat_beyond():
@@ -114,10 +114,10 @@ def curve(slope: float, lengths=(2.0, 2.5, 3.0), noise: float = 0.0) -> list[dic
 
 
 def test_a_gap_is_that_of_the_curves_where_both_have_points():
-    found = gap(curve(0.1), curve(0.3, (2.2, 2.6, 4.0)), "accept_length", "bias", 40)
-    assert [at for at, _ in found.places] == pytest.approx([2.2 + 0.8 * share for share in statistics.PLACES])
-    assert [e.value for _, e in found.places] == pytest.approx([-0.2 * (at - 2) for at, _ in found.places])
-    assert found.mean.value == pytest.approx(-0.2 * 0.6)
+    answer = gap(curve(0.1), curve(0.3, (2.2, 2.6, 4.0)), "accept_length", "bias", 40)
+    assert [at for at, _ in answer.places] == pytest.approx([2.2 + 0.8 * share for share in statistics.PLACES])
+    assert [e.value for _, e in answer.places] == pytest.approx([-0.2 * (at - 2) for at, _ in answer.places])
+    assert answer.mean.value == pytest.approx(-0.2 * 0.6)
     assert gap(curve(0.1), curve(0.3, (4.0, 5.0)), "accept_length", "bias", 40) is None
 
 
@@ -126,15 +126,15 @@ def test_a_gap_is_that_of_the_curves_where_both_have_points():
 
 def planted(coolsd: float, other: float, noise: float = 0.001) -> dict[tuple[str, str, str], verdicts.Verdict]:
     curves = {family: curve(other, noise=noise) for family in names.FAMILIES} | {"coolsd": curve(coolsd, noise=noise)}
-    found = verdicts.curve_verdicts(curves, ["bias"], 40)
-    return {(v.comparison.split(" at ")[0], v.measure): v for v in found}
+    answer = verdicts.curve_verdicts(curves, ["bias"], 40)
+    return {(v.comparison.split(" at ")[0], v.measure): v for v in answer}
 
 
 def test_a_verdict_follows_the_truth_that_was_planted():
     for mine, other, noise, outcome in ((0.1, 0.3, 0.001, "agrees"), (0.3, 0.1, 0.001, "disagrees"), (0.2, 0.201, 0.2, "undecided")):
-        found = planted(mine, other, noise)
+        answer = planted(mine, other, noise)
         for measure in ("bias a token", "accept length"):
-            verdict = found["coolsd - reversed", measure]
+            verdict = answer["coolsd - reversed", measure]
             assert verdict.outcome == outcome, (mine, measure)
             assert verdict.paper
         assert {"agrees": "agrees with the paper", "disagrees": "DISAGREES", "undecided": "undecided"}[outcome] in verdict.words
@@ -147,28 +147,28 @@ def test_curves_that_cross_are_neither_ahead_nor_behind(level, sides, outcome):
     """Both flat curves lie below the rising one on the whole; the higher one does not everywhere."""
     flat = [point | {"bias": point["bias"] + level} for point in curve(0.0)]
     curves = {family: curve(0.3, noise=0.001) for family in names.FAMILIES} | {"coolsd": flat}
-    found = {v.comparison: v for v in verdicts.curve_verdicts(curves, ["bias"], 40)}["coolsd - uniform at equal accept length"]
-    assert [place.side() for _, place in found.places] == sides
-    assert found.effect.side() == -1
-    assert found.outcome == outcome
-    assert ("at some places" in found.words) == (outcome == "mixed")
+    answer = {v.comparison: v for v in verdicts.curve_verdicts(curves, ["bias"], 40)}["coolsd - uniform at equal accept length"]
+    assert [place.side() for _, place in answer.places] == sides
+    assert answer.effect.side() == -1
+    assert answer.outcome == outcome
+    assert ("at some places" in answer.words) == (outcome == "mixed")
 
 
 def test_a_lower_bound_proves_others_ahead_but_never_behind():
     for mine, other, outcome in ((0.1, 0.3, "agrees"), (0.3, 0.1, "undecided")):
-        found = planted(mine, other)
+        answer = planted(mine, other)
         for measure in ("bias a token", "accept length"):
-            verdict = found["coolsd - lantern++", measure + verdicts.AT_LEAST]
+            verdict = answer["coolsd - lantern++", measure + verdicts.AT_LEAST]
             assert verdict.outcome == outcome
             assert "at least" in verdict.words
-            assert found["coolsd - lantern++g", measure].outcome == outcome.replace("undecided", "disagrees")
+            assert answer["coolsd - lantern++g", measure].outcome == outcome.replace("undecided", "disagrees")
 
 
 def test_uniform_and_clamped_are_judged_against_both_lanterns():
-    found = planted(0.2, 0.2)
+    answer = planted(0.2, 0.2)
     for mine in ("coolsd", "clamped", "uniform"):
-        assert (f"{mine} - lantern++g", "accept length") in found
-        assert (f"{mine} - lantern++", "accept length" + verdicts.AT_LEAST) in found
+        assert (f"{mine} - lantern++g", "accept length") in answer
+        assert (f"{mine} - lantern++", "accept length" + verdicts.AT_LEAST) in answer
     curves = {family: curve(0.3, noise=0.001) for family in names.FAMILIES} | {"uniform": curve(0.1, noise=0.001)}
     ahead = [v for v in verdicts.curve_verdicts(curves, ["bias"], 40) if v.comparison.startswith("uniform - lantern++")]
     assert [(v.part, v.outcome, v.paper) for v in ahead] == [("b", "agrees", False)] * 4
@@ -179,11 +179,11 @@ def test_uniform_and_clamped_are_judged_against_both_lanterns():
 
 def test_the_premise_is_counted_over_rows_with_its_error_over_prompts():
     weights = resampled(3)
-    found = verdicts.Premise.of([[0.1, 0.4], [0.3, 0.5], [0.6, 0.7]], weights, 0.4)
-    assert (found.rows, found.share.value, found.mean.value) == (6, 0.5, pytest.approx(2.6 / 6))
-    assert 0.0 <= found.share.low < 0.5 < found.share.high <= 1.0
-    assert found.mean.low < 2.6 / 6 < found.mean.high
-    assert "the premise fails on this pair" in found.words
+    answer = verdicts.Premise.of([[0.1, 0.4], [0.3, 0.5], [0.6, 0.7]], weights, 0.4)
+    assert (answer.rows, answer.share.value, answer.mean.value) == (6, 0.5, pytest.approx(2.6 / 6))
+    assert 0.0 <= answer.share.low < 0.5 < answer.share.high <= 1.0
+    assert answer.mean.low < 2.6 / 6 < answer.mean.high
+    assert "the premise fails on this pair" in answer.words
     kept = verdicts.Premise.of([[0.1, 0.4], [0.3, 0.2]], resampled(2), 0.4)
     assert (kept.share.value, kept.share.low) == (1.0, 1.0)
     assert "All of them keep it" in kept.words
@@ -191,9 +191,9 @@ def test_the_premise_is_counted_over_rows_with_its_error_over_prompts():
 
 def test_curves_that_share_no_range_are_no_verdict():
     curves = {family: curve(0.1) for family in names.FAMILIES} | {"reversed": curve(0.1, (5.0, 6.0))}
-    found = [v for v in verdicts.curve_verdicts(curves, ["bias"], 40) if v.comparison == "coolsd - reversed at equal accept length"]
-    assert [(v.outcome, v.effect) for v in found] == [("undecided", None)]
-    assert "share no range" in found[0].words
+    answer = [v for v in verdicts.curve_verdicts(curves, ["bias"], 40) if v.comparison == "coolsd - reversed at equal accept length"]
+    assert [(v.outcome, v.effect) for v in answer] == [("undecided", None)]
+    assert "share no range" in answer[0].words
 
 
 def test_lossless_verdicts_tell_agreement_chance_and_difference_apart():
@@ -205,8 +205,8 @@ def test_lossless_verdicts_tell_agreement_chance_and_difference_apart():
     points = {"fine": moved(0.001), "chance": moved(0.05), "other law": moved(0.0), "spent": moved(0.0), "relaxed": moved(0.3)}
     points["spent"]["bias"] = points["spent"]["bias"] + 0.01
     same_law = {"fine": 0.4, "chance": 0.3, "other law": 0.001, "spent": 0.5, "relaxed": 0.001}
-    found = verdicts.lossless_verdicts(points, same_law, ["fine", "chance", "other law", "spent"], "relaxed", 40)
-    assert [v.outcome for v in found] == ["agrees", "undecided", "disagrees", "disagrees", "agrees"]
+    answer = verdicts.lossless_verdicts(points, same_law, ["fine", "chance", "other law", "spent"], "relaxed", 40)
+    assert [v.outcome for v in answer] == ["agrees", "undecided", "disagrees", "disagrees", "agrees"]
     assert verdicts.lossless_verdicts(points, same_law, [], "chance", 40)[0].outcome == "agrees"
     blunt = verdicts.lossless_verdicts(points, same_law, ["fine", "spent"], "fine", 40)
     assert [v.outcome for v in blunt] == ["undecided", "disagrees", "undecided"], "a test that sees nothing proves no agreement"
@@ -219,13 +219,13 @@ def test_every_point_can_be_run_and_the_families_differ_as_they_say():
     for size in (Size(), sweep.QUICK):
         points = settings(size)
         assert len({s.label for s in points}) == len(points)
-        asked = {s.label: validate(METHODS, prompt="x", method=s.method, **dict(s.fixed), **dict(s.swept)) for s in points}
-        assert asked["reversed delta=2"].nu == -0.7
-        assert asked["clamped delta=2"].clamp
-        assert not asked["coolsd delta=2"].clamp
-        assert asked["block delta=2"].method == "coolsd-block"
-        assert asked[f"lantern++g neighbours={size.nearest[-1]} cap=10"].neighbours == size.nearest[-1]
-        assert {s.tree for label, s in asked.items() if label.startswith(("coolsd", "uniform", "lantern++"))} == {"chain"}
+        swept = {s.label: validate(METHODS, prompt="x", method=s.method, **dict(s.fixed), **dict(s.swept)) for s in points}
+        assert swept["reversed delta=2"].nu == -0.7
+        assert swept["clamped delta=2"].clamp
+        assert not swept["coolsd delta=2"].clamp
+        assert swept["block delta=2"].method == "coolsd-block"
+        assert swept[f"lantern++g neighbours={size.nearest[-1]} cap=10"].neighbours == size.nearest[-1]
+        assert {s.tree for label, s in swept.items() if label.startswith(("coolsd", "uniform", "lantern++"))} == {"chain"}
 
 
 def test_drafted_rows_are_laws_and_the_best_residual_is_never_worse():
@@ -252,12 +252,12 @@ def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     with pytest.MonkeyPatch.context() as patch:
         study, common = Study(folder, workers=1, opener=open_toy), {"draft_length": 3}
-        found = sweep.evaluate(study, SMALL, common, quick=True)
+        answer = sweep.evaluate(study, SMALL, common, quick=True)
         patch.setattr(samples, "sample", lambda *_: pytest.fail("decoded again"))
         patch.setattr(sweep, "drafted_rows", lambda *_: pytest.fail("measured again"))
         again = sweep.evaluate(replace(study), SMALL, common, quick=True)
-    assert again == found
-    return found
+    assert again == answer
+    return answer
 
 
 def test_the_whole_sweep_is_measured_once_and_judged(result):
@@ -278,17 +278,17 @@ def test_the_whole_sweep_is_measured_once_and_judged(result):
 
 
 def test_the_premise_is_that_of_the_rows_and_stands_beside_the_annealing_verdicts(result, tmp_path):
-    prompts = [asked.prompt for asked in sweep.FIXED[: SMALL.prompts]]
+    prompts = [case.prompt for case in sweep.FIXED[: SMALL.prompts]]
     rows = [row for prompt in prompts for row in sweep.drafted_rows(PAIR, prompt, {"draft_length": 3})]
     distances = [float(theory.total_variation(p, q)) for p, q in rows]
     premise = result["premise"]
     assert premise["rows"] == len(distances) == 2 * sweep.ROWS_A_PROMPT
     assert premise["mean"]["value"] == pytest.approx(sum(distances) / len(distances))
     assert premise["share"]["value"] == pytest.approx(sum(d <= 0.4 for d in distances) / len(distances))
-    told = names.lines(result)
-    assert [line for line in told if premise["words"] not in line] == [v["words"] for v in result["verdicts"]]
-    place = next(i for i, line in enumerate(told) if premise["words"] in line)
-    assert (told[place - 1][:3], told[place + 1][:3]) == ("(c)", "(d)")
+    message = names.lines(result)
+    assert [line for line in message if premise["words"] not in line] == [v["words"] for v in result["verdicts"]]
+    place = next(i for i, line in enumerate(message) if premise["words"] in line)
+    assert (message[place - 1][:3], message[place + 1][:3]) == ("(c)", "(d)")
     annealing = [f for f in plots.figures(result) if f["title"].startswith("Annealed")]
     assert annealing
     assert all(premise["words"] in f["note"] for f in annealing)
@@ -311,10 +311,10 @@ def test_a_result_from_before_the_premise_is_still_read(result, tmp_path):
     old = {name: value for name, value in result.items() if name not in ("premise", "interval")}
     path = tmp_path / "claims.json"
     path.write_text(json.dumps(old))
-    found = page.stored(path)
-    assert names.lines(found) == [v["words"] for v in found["verdicts"]]
-    assert 'class="premise"' not in page.words(found)
-    assert len(plots.figures(found)) == len(plots.figures(result))
+    answer = page.stored(path)
+    assert names.lines(answer) == [v["words"] for v in answer["verdicts"]]
+    assert 'class="premise"' not in page.words(answer)
+    assert len(plots.figures(answer)) == len(plots.figures(result))
 
 
 def test_its_figures_are_plotly_figures_and_hold_the_points(result, tmp_path):
@@ -350,16 +350,16 @@ def test_the_tab_shows_a_stored_result_and_teaches_without_one(result, tmp_path)
         page.draw(path)
     assert "eval claims" in json.dumps(empty.get_config_file())
     path.write_text(json.dumps(result))
-    found = page.stored(path)
-    assert "A quick look" in page.provenance(found)
-    assert "48 pictures: 2 prompts × 1 seed for each of 24 settings" in page.provenance(found)
-    assert "without KID" in page.provenance(found)
-    words = page.words(found)
-    assert words.count("data-outcome") == len(found["verdicts"])
+    answer = page.stored(path)
+    assert "A quick look" in page.provenance(answer)
+    assert "48 pictures: 2 prompts × 1 seed for each of 24 settings" in page.provenance(answer)
+    assert "without KID" in page.provenance(answer)
+    words = page.words(answer)
+    assert words.count("data-outcome") == len(answer["verdicts"])
     with gr.Blocks() as blocks:
         page.draw(path)
     figures = [c for c in blocks.get_config_file()["components"] if "claims-figure" in str(c["props"].get("html_template"))]
-    assert len(figures) == len(plots.figures(found))
+    assert len(figures) == len(plots.figures(answer))
 
 
 def test_what_a_stored_result_holds_is_shown_as_text():
@@ -372,23 +372,23 @@ def test_what_a_stored_result_holds_is_shown_as_text():
 
 
 def test_the_command_writes_what_the_page_reads(monkeypatch, tmp_path, capsys, result):
-    asked = {}
+    call = {}
 
     def evaluate(study, size, common, quick):
-        asked.update(size=size, common=common, study=study, quick=quick)
+        call.update(size=size, common=common, study=study, quick=quick)
         return result
 
     monkeypatch.setattr(sweep, "evaluate", evaluate)
     assert main(["eval", "claims", "--quick", "--folder", str(tmp_path), "--seeds", "3", "--top-k", "7"]) == 0
-    assert (asked["size"].seeds, asked["size"].prompts, asked["quick"]) == (3, sweep.QUICK.prompts, True)
-    assert (asked["study"].folder, asked["study"].images, asked["study"].photos) == (tmp_path, None, ())
-    assert (asked["common"]["top_k"], asked["common"]["draft_length"]) == (7, 5)
+    assert (call["size"].seeds, call["size"].prompts, call["quick"]) == (3, sweep.QUICK.prompts, True)
+    assert (call["study"].folder, call["study"].images, call["study"].photos) == (tmp_path, None, ())
+    assert (call["common"]["top_k"], call["common"]["draft_length"]) == (7, 5)
     assert page.stored(tmp_path / "quick" / "claims.json")["verdicts"] == json.loads(json.dumps(result["verdicts"]))
     assert (tmp_path / "claims.html").exists()
-    told = capsys.readouterr().out
-    assert result["verdicts"][0]["words"] in told
-    assert result["premise"]["words"] in told
-    assert "9.17 times as wide for being only 2" in told
+    message = capsys.readouterr().out
+    assert result["verdicts"][0]["words"] in message
+    assert result["premise"]["words"] in message
+    assert "9.17 times as wide for being only 2" in message
     assert main(["eval", "claims", "--quick", "--folder", str(tmp_path), "--images", "x"]) == 2
     assert "--csv" in capsys.readouterr().err
 

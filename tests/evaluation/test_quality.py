@@ -123,18 +123,18 @@ def test_a_probe_learns_kinds_and_not_noise():
 
 def test_agreement_counts_kinds_colours_and_traits(album):
     kinds = list(SHADES)
-    asked = [
+    cases = [
         PromptCase("a red rose", "rose", "red"),
         PromptCase("a blue rose", "rose", "blue"),
         PromptCase("the sea", "sea"),
         PromptCase("a forest", "forest"),
     ]
-    shown = ["rose", "rose", "sea", "sea"]
-    pictures = [Image.new("RGB", (16, 16), SHADES[kind]) for kind in shown]
+    view = ["rose", "rose", "sea", "sea"]
+    pictures = [Image.new("RGB", (16, 16), SHADES[kind]) for kind in view]
     tensors = torch.stack([torch.tensor(SHADES[kind]).float()[:, None, None].expand(3, 16, 16) / 127.5 - 1 for kind in SHADES])
     centres = extract(tensors)
     fitted = probe.Probe(tuple(kinds), torch.zeros(9), torch.ones(9), centres, -centres.square().sum(1) / 2)
-    figures = pair.agreement(asked, pictures, centres[[kinds.index(kind) for kind in shown]], fitted)
+    figures = pair.agreement(cases, pictures, centres[[kinds.index(kind) for kind in view]], fitted)
     assert {name: (f["value"], f["pictures"]) for name, f in figures.items()} == {
         "scene_top1": (0.5, 2),
         "flower_top5": (1.0, 2),
@@ -144,24 +144,24 @@ def test_agreement_counts_kinds_colours_and_traits(album):
 
 
 def test_the_error_of_a_share_is_over_prompts_not_pictures():
-    asked = [PromptCase("a", "a")] * 10 + [PromptCase("b", "b")] * 10
-    share = pair._over_prompts(asked, torch.tensor([True] * 10 + [False] * 10))
+    cases = [PromptCase("a", "a")] * 10 + [PromptCase("b", "b")] * 10
+    share = pair._over_prompts(cases, torch.tensor([True] * 10 + [False] * 10))
     assert (share.value, share.error) == (0.5, pytest.approx(0.5))
 
 
 def test_pictures_are_compared_as_they_are_saved():
-    shown = features.eight_bit(torch.tensor([-1.0, -0.999, 0.0, 0.5, 1.0, 1.2]))
-    assert ((shown + 1) * 127.5).tolist() == pytest.approx([0, 0, 128, 191, 255, 255])
+    view = features.eight_bit(torch.tensor([-1.0, -0.999, 0.0, 0.5, 1.0, 1.2]))
+    assert ((view + 1) * 127.5).tolist() == pytest.approx([0, 0, 128, 191, 255, 255])
 
 
 def test_isolation_is_the_least_distance_to_the_eight_around():
     picture = torch.zeros(1, 3, 8, 10)  # four by five patches of 2
     picture[0, :, 2:4, 4:6] = 0.4  # patch (1, 2) stands alone
     picture[0, 0, 4:6, 2:4] = 0.1  # patch (2, 1) differs a little
-    found = specks.isolation(picture, 2)
-    assert found.shape == (1, 2, 3)
+    result = specks.isolation(picture, 2)
+    assert result.shape == (1, 2, 3)
     near = math.sqrt(0.3**2 + 2 * 0.4**2)
-    torch.testing.assert_close(found[0], torch.tensor([[0.0, near, 0.0], [0.1, 0.0, 0.0]]))
+    torch.testing.assert_close(result[0], torch.tensor([[0.0, near, 0.0], [0.1, 0.0, 0.0]]))
     pair = picture.clone()
     pair[0, :, 2:4, 6:8] = 0.4  # a second one beside it: neither is alone
     assert specks.isolation(pair, 2)[0, 0].max() == 0
@@ -197,10 +197,10 @@ def test_kid_of_reconstructions_is_one_half_against_the_other():
 
 def test_decoders_stand_side_by_side(album, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(features, "efficientnet", lambda version: extract)
-    made = vqvae()
-    made.save_pretrained(tmp_path / "old")
-    made.decoder.conv_out.bias += 0.1
-    made.save_pretrained(tmp_path / "new")
+    instance = vqvae()
+    instance.save_pretrained(tmp_path / "old")
+    instance.decoder.conv_out.bias += 0.1
+    instance.save_pretrained(tmp_path / "new")
     where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept"), "--workers", "1"]
     where += ["--target", str(write_tiny(tmp_path / "pair")), "--out", str(tmp_path / "out"), "--grid", "4", "--top-k", "9"]
     folders = [f"{name}={tmp_path / name}" for name in ("old", "new")]
@@ -258,12 +258,12 @@ def study(album, tmp_path) -> Study:
 
 def test_a_study_reads_the_weights_once_and_marks_its_folder_with_them(album, tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "fingerprint", lambda _: pytest.fail("read again"))
-    made = study(album, tmp_path)
-    found = made.collect([samples.Job(label, "ar", (), "a rose", seed) for seed in (1, 0) for label in "ab"])
-    assert {label: [s.seed for s in row] for label, row in found.items()} == {"a": [1, 0], "b": [1, 0]}
-    assert json.loads((made.own / "collection.json").read_text())["weights"] == made.weights == made.own.name
-    tokenizer, pixels = made.pair.tokenizer, made.pixels(found["a"])
-    for sample, picture in zip(found["a"], made.pictures(pixels), strict=True):
+    instance = study(album, tmp_path)
+    result = instance.collect([samples.Job(label, "ar", (), "a rose", seed) for seed in (1, 0) for label in "ab"])
+    assert {label: [s.seed for s in row] for label, row in result.items()} == {"a": [1, 0], "b": [1, 0]}
+    assert json.loads((instance.own / "collection.json").read_text())["weights"] == instance.weights == instance.own.name
+    tokenizer, pixels = instance.pair.tokenizer, instance.pixels(result["a"])
+    for sample, picture in zip(result["a"], instance.pictures(pixels), strict=True):
         assert picture.tobytes() == tokenizer.picture(sample.tokens).tobytes()
 
 
@@ -304,7 +304,7 @@ def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_pa
     assert rows["COOL-SD δ=4"]["bias_per_token"] > rows["COOL-SD δ=1.1"]["bias_per_token"] > 0
     relaxed = report["rows"][2:]
     pairs = [(row["against_ar"], rows["AR"], row) for row in relaxed]
-    pairs += [(found, *rows) for found, rows in zip(judged["steps"], pairwise(relaxed), strict=True)]
+    pairs += [(result, *rows) for result, rows in zip(judged["steps"], pairwise(relaxed), strict=True)]
     for difference, before, after in pairs:
         for figure in ("kid", "log_prob"):
             assert difference[figure]["value"] == pytest.approx(after[figure]["value"] - before[figure]["value"], abs=1e-9)
@@ -395,10 +395,10 @@ def test_features_are_those_of_efficientnet_or_say_what_to_install(monkeypatch):
     pytest.importorskip("efficientnet_lite_pytorch")
     network = features.efficientnet()
     pictures = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    found = features.features(pictures, network)
-    assert found.shape == (3, 1280)
-    torch.testing.assert_close(network(pictures[1:2])[0], found[1], atol=1e-4, rtol=1e-3)
-    assert (found[0] - found[1]).abs().max() > 0.01
+    result = features.features(pictures, network)
+    assert result.shape == (3, 1280)
+    torch.testing.assert_close(network(pictures[1:2])[0], result[1], atol=1e-4, rtol=1e-3)
+    assert (result[0] - result[1]).abs().max() > 0.01
 
 
 def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch, capsys):
@@ -409,8 +409,8 @@ def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch
     out = tmp_path / "kept" / "quick"
     report = json.loads((out / "eval.json").read_text())
     assert report["weights"] == store.fingerprint(str(pair))
-    asked = set(report["agreement"]["by_prompt"])
-    assert asked == {a.prompt for a in FIXED if a.kind in SHADES}
+    prompts = set(report["agreement"]["by_prompt"])
+    assert prompts == {a.prompt for a in FIXED if a.kind in SHADES}
     assert capsys.readouterr().out.strip() in (out / "README.md").read_text()
     for name, columns in (("prompts", 10), ("reconstructions", 8)):
         with Image.open(out / f"{name}.jpg") as picture:

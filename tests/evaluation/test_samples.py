@@ -65,10 +65,10 @@ def test_no_p_value_is_0_and_the_extreme_one_is_one_in_all_draws():
 
 def test_the_jackknifes_error_of_a_mean_is_that_of_its_blocks():
     values = normal(80, width=1)[:, 0].double()
-    found = metrics.jackknife(lambda keep: values[keep(80)].mean().item(), 80)
+    result = metrics.jackknife(lambda keep: values[keep(80)].mean().item(), 80)
     blocks = torch.stack([values[torch.arange(80) % 20 == b].mean() for b in range(20)])
-    assert found.value == pytest.approx(values.mean().item())
-    assert found.error == pytest.approx((blocks.std() / 20**0.5).item())
+    assert result.value == pytest.approx(values.mean().item())
+    assert result.error == pytest.approx((blocks.std() / 20**0.5).item())
     few = values[:6]
     halves = torch.stack([few[torch.arange(6) % 3 == b].mean() for b in range(3)])
     assert metrics.jackknife(lambda keep: few[keep(6)].mean().item(), 6).error == pytest.approx((halves.std() / 3**0.5).item())
@@ -133,9 +133,9 @@ def test_a_half_written_line_is_dropped_and_only_its_picture_decoded_again(tmp_p
 
 
 def test_closing_the_iterator_keeps_what_was_decoded(tmp_path):
-    found = collect(jobs(), tmp_path, workers=1, opener=open_tiny)
-    one = next(found)
-    found.close()
+    result = collect(jobs(), tmp_path, workers=1, opener=open_tiny)
+    one = next(result)
+    result.close()
     assert samples.read_label(label_path(tmp_path, "AR"))[1] == [one]
 
 
@@ -187,8 +187,8 @@ def test_log_prob_is_what_the_tokens_cost_one_by_one(monkeypatch, scale):
 
 def test_batches_hold_one_label_and_take_turns():
     given = [Job(label, "ar", (), "a", seed) for seed in range(5) for label in "xy"]
-    found = samples.batches(given, 2)
-    assert [[(job.label, job.seed) for job in batch] for batch in found] == [
+    result = samples.batches(given, 2)
+    assert [[(job.label, job.seed) for job in batch] for batch in result] == [
         [("x", 0), ("x", 1)],
         [("y", 0), ("y", 1)],
         [("x", 2), ("x", 3)],

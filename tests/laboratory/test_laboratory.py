@@ -193,29 +193,29 @@ def test_reversed_is_annealed_backwards_also_with_a_given_mu():
 def test_contestants_meet_at_the_same_accept_length():
     p, q = exact.round_rows(5, 0.15, 0.4)
     own = exact.one_round(p, q, schedules.uniform(5, 1.4))
-    found = exact.same_accept_length(p, q, own.accepted, 0.7)
-    assert found["uniform"].delta == pytest.approx(1.4, abs=1e-5)
-    assert found["uniform"].round.bound == pytest.approx(own.bound, abs=1e-5)
-    assert all(c.round.accepted == pytest.approx(own.accepted, abs=1e-5) for c in found.values())
-    assert found["clamped"].round.bound < found["annealed"].round.bound < found["reversed"].round.bound
+    outcome = exact.same_accept_length(p, q, own.accepted, 0.7)
+    assert outcome["uniform"].delta == pytest.approx(1.4, abs=1e-5)
+    assert outcome["uniform"].round.bound == pytest.approx(own.bound, abs=1e-5)
+    assert all(c.round.accepted == pytest.approx(own.accepted, abs=1e-5) for c in outcome.values())
+    assert outcome["clamped"].round.bound < outcome["annealed"].round.bound < outcome["reversed"].round.bound
 
 
 def test_a_clamped_schedule_cannot_accept_less_than_lossless():
     p, q = exact.round_rows(4, 0.2, 0.4)
-    found = exact.same_accept_length(p, q, 0.5, 0.7)
-    assert found["clamped"].round is None
-    assert found["uniform"].round.bound < 1e-6
-    assert "cannot accept so little" in parts.contest(found, 0.5, 2.0)
+    outcome = exact.same_accept_length(p, q, 0.5, 0.7)
+    assert outcome["clamped"].round is None
+    assert outcome["uniform"].round.bound < 1e-6
+    assert "cannot accept so little" in parts.contest(outcome, 0.5, 2.0)
 
 
 def test_contest_names_the_winner():
     p, q = exact.round_rows(5, 0.15, 0.4)
-    found = exact.same_accept_length(p, q, 3.3, 0.7)
-    shown = parts.contest(found, 3.3, 2.5)
-    bounds = {c.title: c.round.bound for c in found.values()}
-    assert f"{min(bounds, key=bounds.get)} costs least" in shown
-    assert shown.count("· least") == 2
-    assert "assumes TV(p, q)" not in shown
+    outcome = exact.same_accept_length(p, q, 3.3, 0.7)
+    view = parts.contest(outcome, 3.3, 2.5)
+    bounds = {c.title: c.round.bound for c in outcome.values()}
+    assert f"{min(bounds, key=bounds.get)} costs least" in view
+    assert view.count("· least") == 2
+    assert "assumes TV(p, q)" not in view
     assert "assumes TV(p, q)" in tab.unroll(*{**tab.ROUND, "last": 0.45}.values())[1]
 
 
@@ -234,12 +234,12 @@ def test_simulated_rounds_follow_the_exact_law(knobs):
 
 @pytest.mark.parametrize("knobs", [Knobs("lantern", k=3, budget=0.4), Knobs("greedy")], ids=lambda k: k.choice)
 def test_simulation_is_verify_done_often(knobs):
-    made, random = exact.case(knobs, Q), generator(3)
+    rule_case, random = exact.case(knobs, Q), generator(3)
     counts = torch.zeros(len(P))
     target = torch.stack((P, P))
     for _ in range(400):
-        draft = draw(made.drawn[None], random)
-        verdict = verify(target, made.drawn[None], draft, made.rule, random)
+        draft = draw(rule_case.drawn[None], random)
+        verdict = verify(target, rule_case.drawn[None], draft, rule_case.rule, random)
         counts[int(draft) if verdict.accepted else verdict.token] += 1
     assert chi_square(counts[None], exact.one_token(P, Q, knobs).law[None]) > PASSES
 

@@ -65,11 +65,11 @@ def test_a_prompt_too_long_for_a_room(lumina, monkeypatch):
 def test_lanes_that_take_turns_have_rooms_of_their_own_and_leave_them():
     pair = static(tiny_pair())
     lanes = [stream(pair, "a red rose", "coolsd", seed=seed, cfg_scale=3.0) for seed in (1, 2)]
-    found = [[], []]
+    result = [[], []]
     for _ in range(16):
-        for lane, emitted in zip(lanes, found, strict=True):
+        for lane, emitted in zip(lanes, result, strict=True):
             emitted += [t for r in [next(lane, None)] if r for t in r.tokens]
-    assert found == [generate(tiny_pair(), "a red rose", "coolsd", seed=seed, cfg_scale=3.0).tokens for seed in (1, 2)]
+    assert result == [generate(tiny_pair(), "a red rose", "coolsd", seed=seed, cfg_scale=3.0).tokens for seed in (1, 2)]
     del lanes, lane
     gc.collect()
     assert len(pair.workspaces._free[2]) == 2
@@ -97,9 +97,9 @@ def test_a_recording_serves_the_next_picture():
             cache.committed = 0
         assert tokens(pair, "eagle1", seed=seed) == tokens(tiny_pair(), "eagle1", seed=seed)
         if seed == 2:
-            made = len(counts)
-    assert made
-    assert len(counts) <= made + 2
+            recordings = len(counts)
+    assert recordings
+    assert len(counts) <= recordings + 2
 
 
 # ---- recordings

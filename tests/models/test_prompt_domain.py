@@ -74,9 +74,9 @@ def test_the_threshold_has_room_on_both_sides(meadow):
 def test_the_notice_names_the_pair_and_offers_prompts(meadow):
     pair = SimpleNamespace(name="meadow", text=meadow)
     assert notice(pair, "misty forest") == ""
-    told = notice(pair, "a red car")
-    assert told.startswith("meadow paints flowers and landscapes")
-    assert all(example in told for example in meadow.domain.examples)
+    message = notice(pair, "a red car")
+    assert message.startswith("meadow paints flowers and landscapes")
+    assert all(example in message for example in meadow.domain.examples)
     assert all(not outside(meadow, example) for example in meadow.domain.examples)
 
 

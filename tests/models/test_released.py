@@ -44,11 +44,11 @@ def shapes_of(build) -> dict:
 
 @pytest.mark.parametrize("grid", [16, 32])
 def test_llamagen_xl_has_exactly_the_released_names_and_shapes(grid):
-    found = shapes_of(lambda: LlamaGen(LlamaGenConfig(grid=grid)))
-    assert found == repeated(SHAPES["t2i_XL"], SHAPES["t2i_XL_layers"])
-    assert sum(math.prod(shape) for shape in found.values()) == SHAPES["t2i_XL_numel"]
+    result = shapes_of(lambda: LlamaGen(LlamaGenConfig(grid=grid)))
+    assert result == repeated(SHAPES["t2i_XL"], SHAPES["t2i_XL_layers"])
+    assert sum(math.prod(shape) for shape in result.values()) == SHAPES["t2i_XL_numel"]
     lantern = {k: torch.empty(v, device="meta") for k, v in repeated(SHAPES["lantern_target"], SHAPES["t2i_XL_layers"]).items()}
-    assert {k: list(v.shape) for k, v in from_lantern(lantern).items()} == found
+    assert {k: list(v.shape) for k, v in from_lantern(lantern).items()} == result
 
 
 def test_lumina_has_exactly_the_released_names_and_shapes():
@@ -287,17 +287,17 @@ def test_running_out_of_memory_is_a_readable_error(monkeypatch, paths):
 
 
 def test_what_did_not_fit_is_freed(monkeypatch, paths, entry):
-    made = []
+    pairs = []
 
     def full(pair, *_):
-        made.append(weakref.ref(pair))
+        pairs.append(weakref.ref(pair))
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(LlamaGenPair, "to", full)
     with pytest.raises(LoadError, match=r"did not fit.* needs 4\.6 GB"):
         load("llamagen-256", "cpu", "float16", **paths)
     gc.collect()
-    assert [pair() for pair in made] == [None]
+    assert [pair() for pair in pairs] == [None]
 
 
 def test_the_plan_is_told_before_anything_is_loaded(monkeypatch, caplog, paths):
@@ -351,16 +351,16 @@ def test_passes_are_timed_with_random_weights(monkeypatch, name):
     if name == "llamagen-512":
         monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], random=small))
     monkeypatch.setattr("coolsd.models.lumina.load.ChameleonConfig", partial(ChameleonConfig, **sizes, vocab=9000))
-    found = bandwidth.measure(name, "cpu", "float32", layers=2, draft=3, repeats=2)
-    assert [part.name for part in found.parts] == ["AR step", "draft step", "verify pass of 4"]
-    assert all(part.milliseconds > 0 and part.floor_ms > 0 for part in found.parts)
+    result = bandwidth.measure(name, "cpu", "float32", layers=2, draft=3, repeats=2)
+    assert [part.name for part in result.parts] == ["AR step", "draft step", "verify pass of 4"]
+    assert all(part.milliseconds > 0 and part.floor_ms > 0 for part in result.parts)
     layer = 4 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + (4 * 4 * 16 if name == "lumina-768" else 0)
     head = 4 * 64 * (8192 if name == "lumina-768" else 2048)
     entry = 2 * 2 * 2 * 64 * 4  # keys and values, layers, rows
-    assert found.parts[0].gigabytes * 1e9 == pytest.approx(2 * layer + 4 * 64 + head + entry * found.cached)
+    assert result.parts[0].gigabytes * 1e9 == pytest.approx(2 * layer + 4 * 64 + head + entry * result.cached)
     cells = 48 * 48 if name == "lumina-768" else 1024
-    assert cells // 2 <= found.cached < cells
-    assert name in bandwidth.table(found)
+    assert cells // 2 <= result.cached < cells
+    assert name in bandwidth.table(result)
     with pytest.raises(LoadError, match="no sizes for 'meadow'"):
         bandwidth.measure("meadow", "cpu")
 

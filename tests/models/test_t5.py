@@ -37,20 +37,20 @@ def test_cleaning(caption, cleaned):
 @pytest.mark.parametrize("prompt", [0, 1])
 def test_left_padding_is_the_originals(prompt):
     ref = torch.load(DATA / "t5.pt", weights_only=True)
-    found = left_pad(ref["t5_raw"][prompt], ref["t5_mask"][prompt])
-    assert torch.equal(found.features, ref["cond"][prompt])
-    assert torch.equal(found.valid, ref["emb_mask"][prompt].bool())
+    result = left_pad(ref["t5_raw"][prompt], ref["t5_mask"][prompt])
+    assert torch.equal(result.features, ref["cond"][prompt])
+    assert torch.equal(result.valid, ref["emb_mask"][prompt].bool())
 
 
 def test_features_end_at_the_right_and_do_not_depend_on_padding(tmp_path):
     text = load_t5(write_t5(tmp_path), 8, 48, "cpu")
     assert next(text.encoder.parameters()).dtype == torch.bfloat16
-    found = text("A (red) rose")
-    assert found.valid.tolist() == [False] * 4 + [True] * 4  # the end token is one of them
-    assert not found.features[:4].any()
+    result = text("A (red) rose")
+    assert result.valid.tolist() == [False] * 4 + [True] * 4  # the end token is one of them
+    assert not result.features[:4].any()
     ids = torch.tensor([[3, 4, 5, 1]])
     alone = text.encoder(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
-    torch.testing.assert_close(found.features[4:], alone, rtol=0, atol=0.05)
+    torch.testing.assert_close(result.features[4:], alone, rtol=0, atol=0.05)
     assert text("a " * 20).valid.all()
     assert text("一只猫").valid.tolist() == [False] * 7 + [True]
 

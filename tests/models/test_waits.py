@@ -38,16 +38,16 @@ def test_a_round_waits_once_and_the_tokens_are_the_cpus(method, tree, settings):
     settings = {"cfg_scale": 3.0, "draft_length": 4, "top_k": 20, "delta": 2.0, "tree": tree} | settings
     ranked = tree == "dynamic" or (tree, method) == ("auto", "lantern")
     expected = list(stream(tiny_pair(), "a red rose", method, seed=1, **settings))
-    found = []
+    result = []
     with Waits() as waits:
         for event in stream(far_pair(), "a red rose", method, seed=1, **settings):
             # The prompt and the first round set up tables that the others use. A ranked draft's shape is the host's to know.
             if event.index > 1:
                 assert waits.seen == [COPY] * (1 + (ranked and event.drafted > 0))
-            found.append(event)
+            result.append(event)
             waits.seen.clear()
-    assert [r.tokens for r in found] == [r.tokens for r in expected]
-    for one, other in zip(found, expected, strict=True):
+    assert [r.tokens for r in result] == [r.tokens for r in expected]
+    for one, other in zip(result, expected, strict=True):
         assert one.relaxed == other.relaxed
         assert one.accept_prob == pytest.approx(other.accept_prob, abs=1e-4)
         assert one.cost == pytest.approx(other.cost, abs=1e-4)

@@ -236,10 +236,10 @@ def test_no_two_processes_train_a_target_or_a_tokenizer_on_the_same_pictures(tmp
     one, other = (batch for (_, drop), batch in first.items() if drop == recipe.drop_caption)
     assert not torch.equal(one, other)
 
-    asked = []
+    request = []
 
     def stream(crops, size, start, skipped, workers, rank, ranks):
-        asked.append((rank, ranks))
+        request.append((rank, ranks))
         return iter([(torch.rand(2, 3, 16, 16), torch.empty(0))])
 
     monkeypatch.setattr(tokenizer, "batches", stream)
@@ -248,5 +248,5 @@ def test_no_two_processes_train_a_target_or_a_tokenizer_on_the_same_pictures(tmp
     for rank in range(2):
         data, process = tokenizer.TokenizerData(tmp_path, [], 4), Process(torch.device("cpu"), rank, 2)
         tokenizer.train_tokenizer(vqvae(), data, small, tmp_path / f"v{rank}.pt", process)
-    assert asked == [(0, 2), (1, 2)]
+    assert request == [(0, 2), (1, 2)]
     assert Counter(path.name for path in tmp_path.glob("v*")) == {"v0.pt": 1}

@@ -114,14 +114,14 @@ def test_what_is_transparent_shows_the_ground(album):
 
 
 def test_sixteen_bits_are_scaled_to_eight(album):
-    shown = np.asarray(opener(album)("grey16.png"))[..., 0].astype(int)
-    assert np.abs(shown - GREY / 257).max() <= 0.5 + 1e-6
+    view = np.asarray(opener(album)("grey16.png"))[..., 0].astype(int)
+    assert np.abs(view - GREY / 257).max() <= 0.5 + 1e-6
 
 
 def test_what_cannot_be_used_is_counted_once_and_ends_nothing(album):
     rows, skipped = [Record(name, "x", "train") for name in (*ALBUM, "gone.png", "")], {}
-    found = [rows[number].file for number, _ in read_pictures(album, rows, skipped)]
-    assert found == USABLE
+    result = [rows[number].file for number, _ in read_pictures(album, rows, skipped)]
+    assert result == USABLE
     assert skipped.keys() == {"cut.png", "text.png", "float.tiff", "gone.png", ""}
     assert skipped["gone.png"] == "missing"
     assert {skipped[name] for name in ("cut.png", "text.png", "float.tiff")} == {"unreadable"}
@@ -144,15 +144,15 @@ def test_a_zip_with_damaged_bytes_ends_nothing(tmp_path):
     content[200:400] = bytes(200)
     (tmp_path / "a.zip").write_bytes(content)
     skipped = {}
-    found = list(read_pictures(tmp_path / "a.zip", [Record("bad.bmp", "", ""), Record("good.bmp", "", "")], skipped))
-    assert [number for number, _ in found] == [1]
+    result = list(read_pictures(tmp_path / "a.zip", [Record("bad.bmp", "", ""), Record("good.bmp", "", "")], skipped))
+    assert [number for number, _ in result] == [1]
     assert skipped == {"bad.bmp": "unreadable"}
 
 
 def test_a_stream_of_crops_reads_a_zip_in_processes_of_its_own(album):
     rows = [Record(name, "x", "train") for name in ALBUM]
-    made = crops.Crops(album, rows, "train", 16, 0)
-    alone, helped = (next(crops.batches(made, len(rows), 0, {}, workers))[0] for workers in (0, 1))
+    stream = crops.Crops(album, rows, "train", 16, 0)
+    alone, helped = (next(crops.batches(stream, len(rows), 0, {}, workers))[0] for workers in (0, 1))
     assert len(alone) == len(USABLE)
     assert torch.equal(alone, helped)
 
@@ -161,12 +161,12 @@ def test_a_crop_lies_where_it_was_asked_for():
     """Red counts columns, green rows: their means tell where a crop lies."""
     y, x = np.mgrid[:40, :60].astype(np.uint8)
     picture = Image.fromarray(np.stack([x, y, x * 0], -1))
-    for left, top in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.25, 0.75)):
-        crop = (square(picture, 32, zoom=1.25, x=left, y=top) + 1) * 127.5
-        assert crop[..., 0].mean() == pytest.approx(left * (60 - 32) + 15.5, abs=0.3)
-        assert crop[..., 1].mean() == pytest.approx(top * (40 - 32) + 15.5, abs=0.3)
+    for x, y in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.25, 0.75)):
+        crop = (square(picture, 32, zoom=1.25, x=x, y=y) + 1) * 127.5
+        assert crop[..., 0].mean() == pytest.approx(x * (60 - 32) + 15.5, abs=0.3)
+        assert crop[..., 1].mean() == pytest.approx(y * (40 - 32) + 15.5, abs=0.3)
         assert crop[0, -1, 0] > crop[0, 0, 0]
-        assert square(picture, 32, zoom=1.25, x=left, y=top, flip=True)[0, 0, 0] == square(picture, 32, zoom=1.25, x=left, y=top)[0, -1, 0]
+        assert square(picture, 32, zoom=1.25, x=x, y=y, flip=True)[0, 0, 0] == square(picture, 32, zoom=1.25, x=x, y=y)[0, -1, 0]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])

@@ -38,10 +38,10 @@ def entries(paths) -> list[str]:
     return [f"{NAME}.{part}={path}" for part, path in paths.items()]
 
 
-def shown(files, folder):
+def view(files, folder):
     """The page with these files, its target picker filled."""
-    made = default_backend(files)
-    page = Page(made, Loader(made.load), "")
+    instance = default_backend(files)
+    page = Page(instance, Loader(instance.load), "")
     with gr.Blocks():
         page.draw(folder)
     return page, {name: title for title, name in page.list_targets()["choices"]}
@@ -62,20 +62,20 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "told"), BAD)
-def test_what_is_no_file_of_a_target_is_refused(entry, told):
+@pytest.mark.parametrize(("entry", "message"), BAD)
+def test_what_is_no_file_of_a_target_is_refused(entry, message):
     with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
         read_files([entry])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("variable", [True, False])
 def test_the_app_refuses_in_one_line(monkeypatch, variable):
     import app
 
-    asked = "llamagen-256.tokens=a.pt"
-    monkeypatch.setenv("COOLSD_FILES", asked if variable else "")
-    monkeypatch.setattr(sys, "argv", ["app.py", *([] if variable else ["--files", asked])])
+    options = "llamagen-256.tokens=a.pt"
+    monkeypatch.setenv("COOLSD_FILES", options if variable else "")
+    monkeypatch.setattr(sys, "argv", ["app.py", *([] if variable else ["--files", options])])
     with pytest.raises(SystemExit, match=r"^app\.py: --files or COOLSD_FILES: llamagen-256 has no part called tokens\. Parts: [^\n]+$"):
         app.page() if variable else app.main()
 
@@ -83,42 +83,42 @@ def test_the_app_refuses_in_one_line(monkeypatch, variable):
 def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_path):
     import app
 
-    made = []
-    monkeypatch.setattr(app, "build", made.append)
+    instance = []
+    monkeypatch.setattr(app, "build", instance.append)
     monkeypatch.setenv("COOLSD_FILES", f"lumina-768.target='{tmp_path / 'no such'}'\nlumina-768.vq={tmp_path}")
     app.page([f"lumina-768.drafter={tmp_path / 'missing'}"])
-    lines = made[0].target_statuses()["lumina-768"].missing[1:]
+    lines = instance[0].target_statuses()["lumina-768"].missing[1:]
     assert lines == (f"target: {tmp_path / 'no such'} does not exist.", f"drafter: {tmp_path / 'missing'} does not exist.")
     monkeypatch.setenv("COOLSD_FILES", "lumina-768.target='open")
     with pytest.raises(SystemExit, match=r"app\.py: --files or COOLSD_FILES: No closing quotation"):
         app.page()
 
 
-@pytest.mark.parametrize("asked", [[], ["--files", "llamagen-256.drafter=none"]])
-def test_the_page_is_built_once(monkeypatch, asked):
-    made = []
+@pytest.mark.parametrize("options", [[], ["--files", "llamagen-256.drafter=none"]])
+def test_the_page_is_built_once(monkeypatch, options):
+    instance = []
     page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=SimpleNamespace(start=lambda _: None))
-    monkeypatch.setattr("coolsd.ui.page.build", lambda backend: made.append(backend) or page)
-    monkeypatch.setattr(sys, "argv", ["app.py", *asked])
+    monkeypatch.setattr("coolsd.ui.page.build", lambda backend: instance.append(backend) or page)
+    monkeypatch.setattr(sys, "argv", ["app.py", *options])
     runpy.run_path(str(Path(__file__).parents[2] / "app.py"), run_name="__main__")
-    assert len(made) == 1
+    assert len(instance) == 1
 
 
 def test_local_files_make_a_target_present(monkeypatch, no_hub, paths, tmp_path):
     shrink_llamagen(monkeypatch, memory={})
-    page, titles = shown({}, tmp_path)
+    page, titles = view({}, tmp_path)
     assert titles[NAME] == "target: LlamaGen-XL, 256 px (not here yet)"
     assert f"`python app.py --files {NAME}.PART=PATH`" in page.explain(NAME)["value"]
-    page, titles = shown(read_files(entries(paths)), tmp_path)
+    page, titles = view(read_files(entries(paths)), tmp_path)
     assert titles[NAME] == "target: LlamaGen-XL, 256 px"
     assert titles["lumina-768"].endswith("(not here yet)")
     missing = read_files(entries(paths | {"vq": tmp_path / "vq.pt"}))
-    assert f"vq: {tmp_path / 'vq.pt'} does not exist." in shown(missing, tmp_path)[0].explain(NAME)["value"]
+    assert f"vq: {tmp_path / 'vq.pt'} does not exist." in view(missing, tmp_path)[0].explain(NAME)["value"]
 
 
 def test_the_gpu_is_asked_for_all_the_same(no_hub, paths):
-    made = default_backend(read_files(entries(paths)))
-    assert made.target_statuses()[NAME].missing == ("LlamaGen-XL, 256 px needs a GPU with 4.6 GB; none was found.",)
+    instance = default_backend(read_files(entries(paths)))
+    assert instance.target_statuses()[NAME].missing == ("LlamaGen-XL, 256 px needs a GPU with 4.6 GB; none was found.",)
     plain = default_backend(read_files([*entries(paths), f"{NAME}.drafter=none"])).target_statuses()[NAME]
     assert plain.missing == ("LlamaGen-XL, 256 px needs a GPU with 4.5 GB; none was found.",)
     assert not plain.drafts
@@ -128,16 +128,16 @@ def test_the_gpu_is_asked_for_all_the_same(no_hub, paths):
 
 def test_the_page_decodes_from_local_files(monkeypatch, no_hub, paths):
     shrink_llamagen(monkeypatch, memory={})
-    made = default_backend(read_files(entries(paths)))
-    asked = controls.read({**controls.DEFAULTS, "target": NAME, "top_k": 50}, METHODS, made.target_statuses())
-    last = list(compare(made, Loader(made.load), asked))[-1]
+    instance = default_backend(read_files(entries(paths)))
+    wishes = controls.read({**controls.DEFAULTS, "target": NAME, "top_k": 50}, METHODS, instance.target_statuses())
+    last = list(compare(instance, Loader(instance.load), wishes))[-1]
     assert (last.tone, last.lanes["b.tokens"]) == ("good", "16 / 16"), last.status
     assert [image.size for image in last.images] == [(64, 64)] * 2
 
 
 def test_meadow_is_read_from_another_folder(tmp_path):
-    made = default_backend(read_files([f"meadow.folder={write_tiny(tmp_path / 'mine')}"]))
-    assert made.load("meadow").name == "mine"
+    instance = default_backend(read_files([f"meadow.folder={write_tiny(tmp_path / 'mine')}"]))
+    assert instance.load("meadow").name == "mine"
 
 
 def test_a_target_that_simply_runs_says_nothing_of_files():

@@ -60,12 +60,12 @@ def test_the_table_has_the_columns_of_the_curve():
 
 
 def test_every_number_of_the_headline():
-    shown = headline(REFERENCE, RELAXED)
-    assert shown["reference"] == "2.51×"  # 11 tokens in 0.5 s against 7 in 0.8 s
-    assert shown["calls"] == "1.26×"  # 2.2 tokens a call against 1.75
-    assert shown["ar"] == "0.80×"  # its own prefill of 0.1 s and ten steps of 0.03 s over 0.5 s
-    assert shown["ar_calls"] == "2.20×"  # against plain AR's one token a call
-    assert (shown["subject"], shown["against"]) == (RELAXED.title, REFERENCE.title)
+    display = headline(REFERENCE, RELAXED)
+    assert display["reference"] == "2.51×"  # 11 tokens in 0.5 s against 7 in 0.8 s
+    assert display["calls"] == "1.26×"  # 2.2 tokens a call against 1.75
+    assert display["ar"] == "0.80×"  # its own prefill of 0.1 s and ten steps of 0.03 s over 0.5 s
+    assert display["ar_calls"] == "2.20×"  # against plain AR's one token a call
+    assert (display["subject"], display["against"]) == (RELAXED.title, REFERENCE.title)
     plain = headline(lane("ar", 0.2, [(0, (), 0)] * 6), RELAXED)
     assert (plain["reference"], plain["calls"], plain["ar"], plain["ar_calls"]) == ("4.40×", "2.20×", "4.40×", "2.20×")
 
@@ -73,9 +73,9 @@ def test_every_number_of_the_headline():
 def test_the_headline_of_a_run_on_its_way_has_calls_too():
     pace = {"eagle1": (0.2, (1, (0.9, 0.3))), "coolsd": (0.1, (2, (0.9, 0.8, 0.1)))}
     so_far = [lane(method, seconds, [draft] * 12, "running") for method, (seconds, draft) in pace.items()]
-    shown = headline(*so_far)
-    assert (shown["calls"], shown["ar_calls"]) == ("1.48×", "2.85×")  # 37 against 25 tokens in 13 calls each
-    assert (shown["reference"], shown["how"]) == ("2.96×", ", so far")
+    display = headline(*so_far)
+    assert (display["calls"], display["ar_calls"]) == ("1.48×", "2.85×")  # 37 against 25 tokens in 13 calls each
+    assert (display["reference"], display["how"]) == ("2.96×", ", so far")
 
 
 def test_the_readout_of_each_lane_is_its_own():

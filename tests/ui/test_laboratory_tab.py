@@ -30,10 +30,10 @@ def roll(rows, choice, before=None, **changes):
 
 
 def test_reading_follows_preset_and_rule():
-    told = {name: look(tab.preset(name))[0] for name in PRESETS}
-    assert all(reading["verdict"].startswith("Lossless") and reading["tv"] == "0" for reading in told.values())
-    assert told["disjoint"]["accept"] == "0"
-    assert told["ambiguous"]["accept"] == "0.68"
+    message = {name: look(tab.preset(name))[0] for name in PRESETS}
+    assert all(reading["verdict"].startswith("Lossless") and reading["tv"] == "0" for reading in message.values())
+    assert message["disjoint"]["accept"] == "0"
+    assert message["ambiguous"]["accept"] == "0.68"
     relaxed = look(choice="relaxed")[0]
     assert (relaxed["tone"], relaxed["verdict"]) == ("spent", "Relaxed: 0.21 away from p.")
     assert look(choice="forgotten")[0]["tone"] == "bad"
@@ -43,13 +43,13 @@ def test_reading_follows_preset_and_rule():
 
 
 def test_drawn_parts_fill_the_bars():
-    shown = look(choice="relaxed")[0]["parts"]
+    view = look(choice="relaxed")[0]["parts"]
     result = exact.one_token(P, Q, Knobs("relaxed", 1.5))
-    for i, token in enumerate(shown["tokens"]):
+    for i, token in enumerate(view["tokens"]):
         assert sum(token["p"]) == pytest.approx(float(result.law[i]))
         assert sum(token["q"]) == pytest.approx(float(Q[i]))
         assert token["f"] == f"f {float(result.accept_prob[i]):.2f}"
-    assert shown["scale"] >= float(Q.max())
+    assert view["scale"] >= float(Q.max())
 
 
 def test_lantern_has_a_picture_and_the_others_do_not():
@@ -122,44 +122,44 @@ def test_rolls_end_somewhere():
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_ten_thousand_rounds_expose_every_mistake(name):
-    *_, (shown, _) = roll(tab.preset("ambiguous"), name, omega=tab.omega_for(name, 1.5))
-    assert "Not lossless: the counts do not fit p." in shown
-    assert CHOICES[name] in shown
+    *_, (view, _) = roll(tab.preset("ambiguous"), name, omega=tab.omega_for(name, 1.5))
+    assert "Not lossless: the counts do not fit p." in view
+    assert CHOICES[name] in view
 
 
 @pytest.mark.parametrize(
-    ("choice", "changes", "told"),
+    ("choice", "changes", "message"),
     [
         ("lantern", {}, "LANTERN with k = 2, budget 0.15 and LANTERN's own residual"),
         ("lantern++", {"optimal": True}, "LANTERN++ with k = 2, λ = 2.5 and the residual G*"),
     ],
 )
-def test_lanterns_bias_is_caught_and_goes_with_its_budget(choice, changes, told):
+def test_lanterns_bias_is_caught_and_goes_with_its_budget(choice, changes, message):
     rows = tab.preset("ambiguous")
-    *_, (shown, counted) = roll(rows, choice, **changes)
-    assert "Not lossless: the counts do not fit p." in shown
-    assert told in shown
-    *_, (shown, anew) = roll(rows, choice, before=counted, budget=0.0, cap=1.1, **changes)
+    *_, (view, counted) = roll(rows, choice, **changes)
+    assert "Not lossless: the counts do not fit p." in view
+    assert message in view
+    *_, (view, anew) = roll(rows, choice, before=counted, budget=0.0, cap=1.1, **changes)
     assert sum(anew["counts"]) == 10_000
-    assert "Lossless: the counts fit p." in shown
+    assert "Lossless: the counts fit p." in view
 
 
-@pytest.mark.parametrize(("choice", "shown"), [("lossless", (0, 1, 0)), ("lantern", (1, 1, 0)), ("lantern++", (1, 0, 1))])
-def test_a_lantern_has_the_knob_of_its_limit(choice, shown):
-    assert tuple(update["visible"] for update in tab.LanternKnobs.fit(choice)) == shown
+@pytest.mark.parametrize(("choice", "view"), [("lossless", (0, 1, 0)), ("lantern", (1, 1, 0)), ("lantern++", (1, 0, 1))])
+def test_a_lantern_has_the_knob_of_its_limit(choice, view):
+    assert tuple(update["visible"] for update in tab.LanternKnobs.fit(choice)) == view
 
 
 def test_the_vanilla_residual_is_shown_where_it_is_wrong():
     assert tab.omega_for("vanilla", 1.5) == tab.BELOW_ONE < 1
     assert tab.omega_for("vanilla", 0.3) == 0.3
     assert tab.omega_for("relaxed", 1.5) == 1.5
-    *_, (shown, _) = roll(tab.preset("flat"), "vanilla", omega=1.0)
-    assert "this residual is the right one" in shown
+    *_, (view, _) = roll(tab.preset("flat"), "vanilla", omega=1.0)
+    assert "this residual is the right one" in view
 
 
 def test_a_mistake_that_does_no_harm_is_said_to_do_none():
-    *_, (shown, _) = roll(tab.preset("disjoint"), "greedy", omega=1.0)
-    assert "does no harm" in shown
+    *_, (view, _) = roll(tab.preset("disjoint"), "greedy", omega=1.0)
+    assert "does no harm" in view
 
 
 # --- in the page ----------------------------------------------------------------------------------------------------------------------
