@@ -122,7 +122,7 @@ def race(pair: Pair, rounds: Iterator[tuple[int, Round | None]]) -> Iterator[Eve
     """Rounds as they come, pictures of the lanes at most every PACE seconds, and the finished ones."""
     tokens: dict[int, list[int]] = {}
     moved: set[int] = set()
-    shown, rest = perf_counter(), PACE
+    last_look, rest = perf_counter(), PACE
     with closing(rounds):
         for lane, event in rounds:
             if event is None:
@@ -132,7 +132,7 @@ def race(pair: Pair, rounds: Iterator[tuple[int, Round | None]]) -> Iterator[Eve
             tokens.setdefault(lane, []).extend(event.tokens)
             moved.add(lane)
             yield Advance(lane, event)
-            if (before := perf_counter()) - shown >= rest:
+            if (before := perf_counter()) - last_look >= rest:
                 yield Look({i: encoded(pair.picture(tokens[i]), "WEBP", quality=85, method=0) for i in sorted(moved)})
-                shown = perf_counter()
-                rest, moved = max(PACE, PREVIEW_SHARE * (shown - before)), set()
+                last_look = perf_counter()
+                rest, moved = max(PACE, PREVIEW_SHARE * (last_look - before)), set()

@@ -210,8 +210,8 @@ class Page:
         board = Board(run.target, [lanes.from_run(r) for r in runs], run.environment, comparison.ar_token_seconds)
         view = board.last(f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.", "")
         view.images = view.images if run.image is not None else None
-        asked = of_run(run.target, comparison.reference.settings, run.settings)
-        view.headline = view.headline | {"asked": matters(asked, self.backend.methods)}
+        request = of_run(run.target, comparison.reference.settings, run.settings)
+        view.headline = view.headline | {"asked": matters(request, self.backend.methods)}
         return view
 
     # --- events ---------------------------------------------------------------------------------------------------------------
@@ -267,11 +267,11 @@ class Page:
     def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
         stop = self.stops.get(request.session_hash) or threading.Event()
-        asked = matters(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
+        conditions = matters(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
         try:
             for view in compare(self.backend, self.loader, self.validated(values), stop, self.door, visitor(request)):
                 if view.headline and not view.headline.get("keep"):
-                    view.headline |= {"asked": asked}
+                    view.headline |= {"asked": conditions}
                 if view.ended:
                     self.stops.pop(request.session_hash, None)
                     if stop.is_set() and view.tone == "good":
