@@ -12,7 +12,8 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from .trace import SCHEMA, Run
+from . import bundle
+from .trace import Run, to_text
 
 log = logging.getLogger(__name__)
 RECORDED = Path(__file__).resolve().parents[1] / "assets" / "runs"
@@ -35,13 +36,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in assets/runs and as exported by the page."""
-        return {
-            "schema": SCHEMA,
-            "reference": self.reference.to_dict(),
-            "relaxed": self.relaxed.to_dict(),
-            "ar_token_seconds": self.ar_token_seconds,
-            "plain": self.plain and self.plain.to_dict(),
-        }
+        lanes = {lane: run for lane in bundle.LANES if (run := getattr(self, lane))}
+        return bundle.to_plain(bundle.Bundle(lanes, self.ar_token_seconds))
 
 
 def save(comparison: Comparison, folder: Path, name: str) -> Path:
@@ -51,7 +47,7 @@ def save(comparison: Comparison, folder: Path, name: str) -> Path:
         run = getattr(comparison, lane)
         (folder / f"{name}-{lane}.png").write_bytes(png(run.image, run))
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(comparison.to_dict(), ensure_ascii=False), encoding="utf-8")
+    path.write_text(to_text(comparison.to_dict()), encoding="utf-8")
     return path
 
 
@@ -59,18 +55,12 @@ def load(path: Path) -> Comparison:
     """A comparison written by `save`; a missing picture leaves `image` None.
 
     Raises:
-        ValueError, KeyError: not a comparison of this schema.
+        ValueError: not a comparison, or one that cannot be used.
     """
-    data = json.loads(path.read_text(encoding="utf-8"))
-    runs = {}
-    for lane in LANES:
-        runs[lane] = Run.from_dict(data[lane])
-        picture = path.with_name(f"{path.stem}-{lane}.png")
-        if picture.exists():
-            with Image.open(picture) as image:
-                runs[lane].image = image.convert("RGB")
-    plain = Run.from_dict(data["plain"]) if data.get("plain") else None
-    return Comparison(**runs, ar_token_seconds=data.get("ar_token_seconds"), plain=plain)
+    runs = bundle.read(path)
+    if "relaxed" not in runs.lanes:
+        raise ValueError(f"{path.name} holds a single run, not a comparison.")
+    return Comparison(**runs.lanes, ar_token_seconds=runs.ar_token_seconds)
 
 
 def recorded(folder: Path = RECORDED) -> Comparison | None:
@@ -78,8 +68,8 @@ def recorded(folder: Path = RECORDED) -> Comparison | None:
     for path in sorted(folder.glob("*.json")):
         try:
             return load(path)
-        except (ValueError, KeyError, TypeError):
-            log.warning("%s is not a recorded comparison", path.name)
+        except ValueError as error:
+            log.warning("%s is not a recorded comparison: %s", path.name, error)
     return None
 
 

@@ -1,7 +1,6 @@
 """The lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
 
 import io
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..exports import Comparison, data_uri, file_stem, png
 from ..methods import METHODS, Method, omega
 from ..race import Speedup, speedup
 from ..settings import Settings
-from ..trace import Round, Run, Stats, statistics
+from ..trace import Round, Run, Stats, statistics, to_text
 from .templates import READOUT
 
 BADGES = {
@@ -188,7 +187,7 @@ def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_se
     """All runs as a JSON download."""
     runs = [lane.run(target, environment) for lane in lanes]
     comparison = Comparison(*runs[:2], token_seconds, *runs[2:])
-    return {"name": f"{file_stem(comparison.relaxed)}.json", "text": json.dumps(comparison.to_dict(), ensure_ascii=False)}
+    return {"name": f"{file_stem(comparison.relaxed)}.json", "text": to_text(comparison.to_dict())}
 
 
 def stats_of(lanes: list[Lane]) -> list[Stats]:
