@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     stored.add_argument("--reference", default="eagle1", choices=list(METHODS))
     stored.add_argument("--relaxed", default="coolsd", choices=list(METHODS))
     stored.set_defaults(run=record_command)
-    from .show import add_command as add_show
+    from .show.command import add_command as add_show
 
     add_show(commands)
     from .evaluation.speed.cli import add_command

@@ -11,11 +11,12 @@ from tables import Toy
 from tiny import tiny_pair
 from toy import ToyPair
 
-from coolsd import account, bundle, drawings, generate
+from coolsd import bundle, generate
 from coolsd.__main__ import main
 from coolsd.exports import Comparison, save
 from coolsd.laboratory.exact import LaboratoryError
 from coolsd.laboratory.real_rows import real_row
+from coolsd.show import account, drawings
 from coolsd.trace import Run, to_text
 
 PROMPT = "a red rose"

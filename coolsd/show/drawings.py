@@ -13,9 +13,9 @@ from itertools import accumulate
 
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from ..methods import METHODS
+from ..trace import Run
 from .account import counts, title
-from .methods import METHODS
-from .trace import Run
 
 WIDTH, EDGE = 1024, 28  # of the sheet, and around and between its parts
 GIF_WIDTH = 720
@@ -156,11 +156,11 @@ class _Layout:
             words = f"clock {moment.now:.2f} s, shown at {moment.pace}; finished pictures, uncovered; {words}"
         self._text(draw, (self.edge, y + self._px(24)), words, 16, FAINT, self.width - 2 * self.edge)
 
-    def _text(self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, size: float, colour: str, room: int) -> int:
+    def _text(self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, size: float, colour: str, workspace: int) -> int:
         """Draw text, cut where it is wider than the room; returns its width."""
         font, text = ImageFont.load_default(self._px(size)), ascii_text(text)
-        if draw.textlength(text, font) > room:
-            while text and draw.textlength(text + "...", font) > room:
+        if draw.textlength(text, font) > workspace:
+            while text and draw.textlength(text + "...", font) > workspace:
                 text = text[:-1]
             text += "..."
         draw.text(place, text, colour, font)

@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import account, bundle, drawings, load
-from .options import check_files
-from .trace import Run, to_text
+from .. import bundle, load
+from ..options import check_files
+from ..trace import Run, to_text
+from . import account, drawings
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

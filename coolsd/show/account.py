@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from .methods import METHODS
-from .trace import Drafts, Round, Run
+from ..methods import METHODS
+from ..trace import Drafts, Round, Run
 
 MARKS = {"accepted": "✓", "relaxed": "~", "rejected": "✗", "unexamined": "·"}
 LETTERS = {"recovered": "R", "bonus": "B", "sampled": "S"}
