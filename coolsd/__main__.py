@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import METHODS, generate, validate
+from . import METHODS, validate
 from .data.store import progress
 from .decoding import decode, finished
 from .exports import format_of, save_picture
@@ -52,23 +52,6 @@ def targets_command(_: argparse.Namespace) -> None:
             print(f"  {line}")
 
 
-def record_command(args: argparse.Namespace) -> None:
-    """Record a comparison for the page: the reference and the relaxed lane, and what a plain AR token costs beside them."""
-    from statistics import median
-
-    from .exports import RECORDED, Comparison, save
-
-    settings = chosen_settings(args)
-    prompt = settings.pop("prompt")
-    validate(METHODS, prompt=prompt, **settings)
-    pair = chosen_pair(args)
-    for method in ("ar", args.reference, args.relaxed):
-        generate(pair, prompt, method, **settings | {"max_tokens": 32})
-    seconds = [r.seconds for r in generate(pair, prompt, "ar", **settings).rounds[2:]]
-    runs = [generate(pair, prompt, method, **settings) for method in (args.reference, args.relaxed)]
-    print(save(Comparison(*runs, ar_token_seconds=median(seconds)), args.folder or RECORDED, args.name))
-
-
 def build_parser() -> argparse.ArgumentParser:
     """All commands and options."""
     parser = argparse.ArgumentParser(prog="python -m coolsd", description=__doc__)
@@ -80,15 +63,10 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--json", type=Path, help="write the run: settings, statistics and every round")
     one.set_defaults(run=generate_command)
     commands.add_parser("targets", help="which models run here, and what the others lack").set_defaults(run=targets_command)
-    stored = commands.add_parser("record", help="record a comparison that the page shows before anything is pressed")
-    stored.add_argument("prompt", nargs="+", action=Words, help="what to draw")
-    stored.add_argument("--name", required=True, help="file name; the page shows the first in alphabetical order")
-    stored.add_argument("--folder", type=Path, help="default assets/runs")
-    stored.add_argument("--reference", default="eagle1", choices=list(METHODS))
-    stored.add_argument("--relaxed", default="coolsd", choices=list(METHODS))
-    stored.set_defaults(run=record_command)
     from .show.command import add_command as add_show
+    from .show.record import add_command as add_record
 
+    stored = add_record(commands)
     add_show(commands)
     from .evaluation.speed.cli import add_command
 

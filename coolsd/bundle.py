@@ -1,22 +1,27 @@
 """A file of runs on its way in: a single run, or the lanes of a comparison as the page exports and `record` stores them."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from . import checks
+from . import checks, scene
 from .methods import METHODS
+from .scene import LANES, Patches, Scene
 from .trace import SCHEMA, Run
 
-LANES = ("reference", "relaxed", "plain")  # of a comparison, in the order they are shown
 MOST_BYTES = 16 * 2**20  # of a file; a recorded comparison with heads has about one megabyte
 MOST_PIXELS = 2**24  # of a picture beside it
 _COMPARISON = checks.record(
     {"schema": lambda value, _: value, "reference": lambda value, _: value, "relaxed": lambda value, _: value},
-    optional={"plain": lambda value, _: value, "ar_token_seconds": checks.maybe(checks.real(0.0, 1e6))},
+    optional={
+        "plain": lambda value, _: value,
+        "ar_token_seconds": checks.maybe(checks.real(0.0, 1e6)),
+        "scene": checks.maybe(scene.read),
+        "patches": checks.record({}, optional=dict.fromkeys(LANES, scene.read_patches)),
+    },
 )
 
 
@@ -26,6 +31,8 @@ class Bundle:
 
     lanes: dict[str, Run]
     ar_token_seconds: float | None = None  # of a plain AR step, where it was measured beside them
+    scene: Scene | None = None
+    patches: dict[str, Patches] = field(default_factory=dict)  # by lane
 
 
 def read(source: str | bytes | Path, methods: Collection[str] = METHODS) -> Bundle:
@@ -59,13 +66,16 @@ def from_plain(data: Any, methods: Collection[str] = METHODS) -> Bundle:
                 raise checks.Unreadable(f"{lane}: {error}") from None
     if len({run.grid for run in lanes.values()}) > 1:
         raise checks.Unreadable("The lanes have pictures of different sizes; they cannot stand beside each other.")
-    return Bundle(lanes, values.get("ar_token_seconds"))
+    return Bundle(lanes, values.get("ar_token_seconds"), values.get("scene"), values.get("patches", {}))
 
 
 def to_plain(bundle: Bundle) -> dict[str, Any]:
     """Plain values of a comparison, as `from_plain` reads them."""
     runs = {lane: run.to_dict() for lane, run in bundle.lanes.items()}
-    return {"schema": SCHEMA, **runs, "ar_token_seconds": bundle.ar_token_seconds}
+    words = {"scene": bundle.scene.to_dict()} if bundle.scene else {}
+    if bundle.patches:
+        words["patches"] = bundle.patches
+    return {"schema": SCHEMA, **words, **runs, "ar_token_seconds": bundle.ar_token_seconds}
 
 
 def _add_pictures(bundle: Bundle, path: Path) -> None:

@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from . import bundle
+from .scene import LANES, Patches, Scene
 from .trace import Run, to_text
 
 log = logging.getLogger(__name__)
 RECORDED = Path(__file__).resolve().parents[1] / "assets" / "runs"
-LANES = ("reference", "relaxed")
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SOFTWARE, COMMENT, EXIF = 0x0131, 0x9286, 0x8769  # EXIF tags: program, user's comment, and the directory that the latter is in
 
@@ -26,26 +26,29 @@ SOFTWARE, COMMENT, EXIF = 0x0131, 0x9286, 0x8769  # EXIF tags: program, user's c
 class Comparison:
     """Two finished runs side by side, and what plain AR costs beside them.
 
-    ar_token_seconds: median seconds of a plain AR step, where it was measured. plain: plain AR decoded beside them.
+    ar_token_seconds: median seconds of a plain AR step, where it was measured. plain: plain AR decoded beside them. scene: the words
+    around them. patches: what rival codes would paint, by lane, for cells of a recorded run.
     """
 
     reference: Run
     relaxed: Run
     ar_token_seconds: float | None = None
     plain: Run | None = None
+    scene: Scene | None = None
+    patches: dict[str, Patches] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in assets/runs and as exported by the page."""
-        lanes = {lane: run for lane in bundle.LANES if (run := getattr(self, lane))}
-        return bundle.to_plain(bundle.Bundle(lanes, self.ar_token_seconds))
+        lanes = {lane: run for lane in LANES if (run := getattr(self, lane))}
+        return bundle.to_plain(bundle.Bundle(lanes, self.ar_token_seconds, self.scene, self.patches))
 
 
 def save(comparison: Comparison, folder: Path, name: str) -> Path:
-    """Write NAME.json with NAME-reference.png and NAME-relaxed.png beside it; returns the JSON's path."""
+    """Write NAME.json with the picture of each lane beside it, NAME-LANE.png; returns the JSON's path."""
     folder.mkdir(parents=True, exist_ok=True)
     for lane in LANES:
-        run = getattr(comparison, lane)
-        (folder / f"{name}-{lane}.png").write_bytes(png(run.image, run))
+        if run := getattr(comparison, lane):
+            (folder / f"{name}-{lane}.png").write_bytes(png(run.image, run))
     path = folder / f"{name}.json"
     path.write_text(to_text(comparison.to_dict()), encoding="utf-8")
     return path
@@ -60,7 +63,7 @@ def load(path: Path) -> Comparison:
     runs = bundle.read(path)
     if "relaxed" not in runs.lanes:
         raise ValueError(f"{path.name} holds a single run, not a comparison.")
-    return Comparison(**runs.lanes, ar_token_seconds=runs.ar_token_seconds)
+    return Comparison(**runs.lanes, ar_token_seconds=runs.ar_token_seconds, scene=runs.scene, patches=runs.patches)
 
 
 def recorded(folder: Path = RECORDED) -> Comparison | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .. import bundle, load
 from ..options import check_files
+from ..scene import LANES
 from ..trace import Run, to_text
 from . import account, drawings
 
@@ -14,7 +15,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """The command and its options."""
     show = commands.add_parser("show", help="show a run that was written as JSON, and export it for slides")
     show.add_argument("file", type=Path, help="JSON that `generate --json`, `record` or the page wrote")
-    show.add_argument("--lane", choices=bundle.LANES, help="of a comparison, only this lane")
+    show.add_argument("--lane", choices=LANES, help="of a comparison, only this lane")
     show.add_argument("--round", type=int, metavar="N", help="everything about one round, in place of the table of rounds")
     show.add_argument("--png", type=Path, help=f"write the lanes with their numbers, {drawings.WIDTH} pixels wide")
     show.add_argument("--gif", type=Path, help="write the race, each lane on its own clock")
