@@ -142,7 +142,7 @@ def test_recordings_hold_the_rows_that_were_decoded(tmp_path):
         assert one.accepted.tolist() == [e.accepted for e in events]
         assert len(one.p) == len(events) > 2
         for n, event in enumerate(events):
-            for i, head in enumerate(event.top):
+            for i, head in enumerate(event.top[:4]):  # behind these a bonus token has a row of p alone
                 for name, rows in (("p", one.p), ("q", one.q)):
                     dense = torch.zeros(6)
                     for code, mass in head[name]:
