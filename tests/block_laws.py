@@ -1,5 +1,7 @@
 """Exact laws of block verification: by its levels, and walked in plain Python. Shared by tests."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import torch
@@ -54,41 +56,60 @@ def block_round_law(p: Tensor, q: Tensor, schedule: Tensor) -> Tensor:
     return law + (drafted[:, None] * kept).view_as(law)
 
 
+def _kept(p: Tensor, q: Tensor, weight: float, omega: float) -> Tensor:
+    """min(q, ω r p), with ω lowered by bisection where the sum would exceed r."""
+    if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
+        low, high = 1.0, omega
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
+        omega = low
+    return torch.minimum(q, omega * weight * p)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One drafted block of L tokens, by the algorithm."""
+
+    weights: list[float]  # r_0 … r_L
+    kept: list[Tensor]  # K_1 … K_L, (V,)
+    stops: list[float]  # h_1 … h_L: the block ends after i tokens with h_i where it does not end later
+    excess: list[Tensor]  # (V,) what is left to draw from after 0 … L - 1 tokens, not normalised; the target row where nothing is
+
+
+def block_steps(p: Sequence[Tensor], q: Sequence[Tensor], draft: Sequence[int], schedule: Sequence[float]) -> Steps:
+    """The steps of block verification in plain Python, from the rows p and q (V,) at each place of the draft."""
+    weights, kept, excess = [1.0], [], []
+    for p_row, q_row, x, omega in zip(p, q, draft, schedule, strict=False):
+        kept.append(_kept(p_row, q_row, weights[-1], omega))
+        left = (weights[-1] * p_row - kept[-1]).clamp(min=0)
+        excess.append(left if float(left.sum()) > 0 else p_row)
+        weights.append(float(kept[-1][x] / q_row[x]))
+    length = len(kept)
+    stops = [(weights[i] - float(kept[i].sum())) / max(1e-300, 1 - float(kept[i].sum())) for i in range(1, length)] + [weights[-1]]
+    assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
+    return Steps(weights, kept, stops, excess)
+
+
 def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[int, ...], float], float, float]:
-    """Joint law (completed by the target), E[N] and bias of block verification, walking all drafts through its steps in plain Python."""
+    """Joint law (completed by the target), E[N] and bias of block verification, walking all drafts through its steps."""
     length, vocabulary = len(schedule), len(p_row(()))
     law = dict.fromkeys(product(range(vocabulary), repeat=length), 0.0)
     expected = bias = 0.0
-
-    def kept(prefix: tuple[int, ...], weight: float) -> Tensor:
-        p, q, omega = p_row(prefix), q_row(prefix), schedule[len(prefix)]
-        if float(torch.minimum(q, omega * weight * p).sum()) > weight and omega > 1:
-            low, high = 1.0, omega
-            for _ in range(100):
-                middle = (low + high) / 2
-                low, high = (low, middle) if float(torch.minimum(q, middle * weight * p).sum()) > weight else (middle, high)
-            omega = low
-        return torch.minimum(q, omega * weight * p)
-
     completed = completing(law, p_row, length)
     for path in product(range(vocabulary), repeat=length):
-        drawn = float(torch.stack([q_row(path[:i])[x] for i, x in enumerate(path)]).prod())
-        weights, keeps = [1.0], []
-        for i, x in enumerate(path):
-            keeps.append(kept(path[:i], weights[-1]))
-            bias += drawn * float((keeps[-1] - weights[-1] * p_row(path[:i])).clamp(min=0).sum())
-            weights.append(float(keeps[-1][x] / q_row(path[:i])[x]))
-        stops = [(weights[i] - float(keeps[i].sum())) / max(1e-300, 1 - float(keeps[i].sum())) for i in range(1, length)] + [weights[-1]]
-        assert all(-1e-9 <= h <= 1 + 1e-9 for h in stops)
+        p, q = ([row(path[:i]) for i in range(length)] for row in (p_row, q_row))
+        steps = block_steps(p, q, path, schedule)
+        drawn = float(torch.stack([q[i][x] for i, x in enumerate(path)]).prod())
+        bias += drawn * sum(float((steps.kept[i] - steps.weights[i] * p[i]).clamp(min=0).sum()) for i in range(length))
         larger = 1.0
         for i in range(length, -1, -1):
-            here = larger * (stops[i - 1] if i else 1.0)
+            here = larger * (steps.stops[i - 1] if i else 1.0)
             larger -= here
             expected += drawn * here * i
             if i == length:
                 law[path] += drawn * here
                 continue
-            excess = (weights[i] * p_row(path[:i]) - keeps[i]).clamp(min=0)
-            for x, mass in enumerate((excess / excess.sum()).tolist() if float(excess.sum()) > 0 else p_row(path[:i]).tolist()):
+            for x, mass in enumerate((steps.excess[i] / steps.excess[i].sum()).tolist()):
                 completed((*path[:i], x), drawn * here * mass)
     return law, expected, bias

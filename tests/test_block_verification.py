@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from block_laws import block_by_algorithm
+from block_laws import block_by_algorithm, block_steps
 from tables import FAILS, PASSES, Toy, chi_square, drafted_rows, enumerate_round, random_rows
 from torch import Tensor
 
@@ -75,6 +75,33 @@ def test_block_figures_average_to_the_exact_ones(name):
     assert sum(d * v.accept_prob.double().sum() for d, v in zip(drawn, verdicts, strict=True)) == pytest.approx(expected, abs=1e-6)
     assert sum(d * v.cost.double().sum() for d, v in zip(drawn, verdicts, strict=True)) == pytest.approx(bias, abs=1e-6)
     assert (bias > 0.05) == (name in ("uniform", "annealed", "loose"))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_seed_decides_as_the_algorithm_does(name):
+    """With the same random numbers: how many are accepted, the token that follows, and every figure of the verdict."""
+    schedule, ends = BLOCKS[name], set()
+    for seed in range(80):
+        p, q, draft = drafted_rows(seed=seed)
+        p, q = 1.01 * p, 0.5 * p[:3] + 0.6 * q  # normalised anew, in double
+        numbers = torch.rand(4, dtype=torch.float64, generator=torch.Generator().manual_seed(1000 + seed)).tolist()
+        laws = [[row / row.sum() for row in rows.double()] for rows in (p, q)]
+        lossless_steps, steps = (block_steps(*laws, draft.tolist(), omega) for omega in ([1.0] * 3, schedule.tolist()))
+        without, accepted = (max([0, *(i + 1 for i in range(3) if numbers[i] < part.stops[i])]) for part in (lossless_steps, steps))
+        law = (laws[0][3] if accepted == 3 else steps.excess[accepted]).cumsum(0)
+        verdict = verify_block(p, q, draft, schedule, torch.Generator().manual_seed(1000 + seed))
+        assert (verdict.accepted, verdict.path) == (accepted, tuple(range(accepted)))
+        assert verdict.token == int((law > numbers[3] * law[-1]).nonzero()[0])
+        assert verdict.kind == ("bonus" if accepted == 3 else "recovered")
+        assert verdict.relaxed.tolist() == [bool((schedule > 1).any()) and i >= without for i in range(accepted)]
+        assert verdict.drafted == tuple(draft.tolist())
+        cost = [float((k - r * row).clamp(min=0).sum()) for k, r, row in zip(steps.kept, steps.weights, laws[0], strict=False)]
+        assert verdict.accept_prob.tolist() == pytest.approx(steps.weights[1:], abs=1e-6)
+        assert verdict.cost.tolist() == pytest.approx(cost, abs=1e-6)
+        assert verdict.cost.dtype == verdict.accept_prob.dtype == torch.float32
+        ends.add((accepted, bool(verdict.relaxed.any())))
+    assert {n for n, _ in ends} >= {0, 1, 3}
+    assert any(relaxed for _, relaxed in ends) == bool((schedule > 1).any())
 
 
 def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):

@@ -3,7 +3,7 @@ import torch
 from files import DATA
 from tables import FAILS, PASSES, chi_square
 
-from coolsd.sampling import draw, guide, to_probs
+from coolsd.sampling import draw, guide, guided, pick, pick_distinct, to_probs, uniforms
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -torch.inf], [0.5, 0.5, 3.0, 0.5, -2.0]])
 
@@ -34,6 +34,32 @@ def test_temperature_zero_is_the_argmax():
 def test_any_temperature_is_finite(temperature):
     probs = to_probs(1000 * LOGITS, temperature=temperature)
     torch.testing.assert_close(probs, (1000 * LOGITS.double() / temperature).softmax(-1).float())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.0}, {"temperature": 2.0}, {"temperature": 1e-3}, {"top_k": 1}, {"top_k": 4, "top_p": 0.7}]
+)
+def test_every_row_is_a_law_of_its_own(options):
+    """Rows of very different levels, in a batch of more than one dimension."""
+    logits = torch.randn(2, 3, 9, generator=generator(2)) + torch.tensor([0.0, -300.0, 500.0])[:, None]
+    batch = to_probs(logits, **options)
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(batch[i, j], to_probs(logits[i, j], **options))
+    temperature = options.get("temperature", 1.0)
+    if temperature and len(options) < 2 and "top_k" not in options:
+        torch.testing.assert_close(batch, (logits.double() / temperature).softmax(-1).float())
+    if options.get("top_k") == 1:
+        assert torch.equal(batch, to_probs(logits, temperature=0.0))
+
+
+def test_limits_that_change_nothing_and_limits_that_are_met():
+    assert torch.equal(to_probs(LOGITS, 1.0, 0, 1.0), LOGITS.softmax(-1))
+    assert float(to_probs(torch.tensor([0.0, -1e-5]), temperature=1e-5)[1]) == pytest.approx(0.2689, abs=1e-3)
+    close = torch.tensor([3.0, 3.0001, 2.9999])
+    torch.testing.assert_close(to_probs(close, temperature=2e-5).double(), (close.double() / 2e-5).softmax(-1), rtol=0, atol=1e-6)
+    quarters = torch.tensor([1.0, 0.5, 0.5]).log()  # probabilities of exactly 1/2, 1/4 and 1/4: the next token crosses 1/2
+    assert (to_probs(quarters, top_p=0.5) > 0).tolist() == [True, True, True]
 
 
 def test_top_k_keeps_ties():
@@ -78,6 +104,42 @@ def test_guidance_of_halves_is_that_of_their_values(dtype):
     expected = unconditional.double() + 7.5 * (conditional.double() - unconditional.double())
     torch.testing.assert_close(guide(conditional, unconditional, 7.5).double(), expected, rtol=1e-6, atol=1e-5)
     assert bool((expected.to(dtype).double() - expected).abs().max() > 0.1)
+
+
+def test_branches_are_mixed_or_are_the_only_one():
+    branches = torch.randn(2, 3, 5, generator=generator(4)).half()
+    assert torch.equal(guided(branches, 2.0), guide(branches[0], branches[1], 2.0))
+    torch.testing.assert_close(guided(branches, 2.0), 2 * branches[0].float() - branches[1].float())
+    assert torch.equal(guided(branches[:1], 2.0), branches[0].float())
+
+
+def test_numbers_are_doubles_in_order():
+    numbers = uniforms((2, 3), generator(8), torch.device("cpu"))
+    assert numbers.dtype == torch.float64
+    assert torch.equal(numbers, torch.rand(2, 3, generator=generator(8), dtype=torch.float64))
+
+
+def test_a_number_picks_by_the_sums_up_to_each_token():
+    row = torch.tensor([0.0, 1.0, 0.0, 2.0, 1.0])  # need not sum to 1
+    numbers = torch.tensor([0.0, 0.2499, 0.2501, 0.7499, 0.7501, 0.9999], dtype=torch.float64)
+    assert pick(row.expand(6, 5), numbers).tolist() == [1, 1, 3, 3, 4, 4]
+    rows = torch.stack([row, 1000 * row, 1e-6 * row.flip(0)])
+    assert pick(rows[None].expand(2, 3, 5), torch.full((2, 3), 0.3, dtype=torch.float64)).tolist() == [[3, 3, 1]] * 2
+    many = torch.rand(30_000, generator=generator(5))
+    numbers = torch.rand(300, generator=generator(6), dtype=torch.float64)
+    upto = many.double().cumsum(0)
+    assert torch.equal(pick(many.expand(300, -1), numbers), torch.searchsorted(upto, numbers * upto[-1], right=True))
+
+
+def test_siblings_are_picked_one_after_another_from_what_is_left():
+    rows = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.3, 0.7]])
+    numbers = torch.tensor([[0.6, 0.99], [0.0, 0.1], [0.9, 0.5]], dtype=torch.float64)
+    expected = [[1, 0, 2], [3, 2]]
+    drawn = pick_distinct(rows, numbers)
+    assert drawn.shape == (2, 3)
+    assert drawn[0].tolist() == expected[0]
+    assert drawn[1, :2].tolist() == expected[1]
+    assert pick_distinct(rows.expand(4, 2, 4), numbers[:, None].expand(3, 4, 2))[3].tolist() == drawn.tolist()
 
 
 def test_draws_follow_their_row():

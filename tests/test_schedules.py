@@ -19,6 +19,11 @@ def test_mean_normalised_values(length, delta, expected):
     torch.testing.assert_close(omega.mean(), torch.tensor(delta))
 
 
+def test_values_are_computed_in_double_precision():
+    exponent = -0.7 * torch.arange(1, 17, dtype=torch.float64)
+    assert torch.equal(annealed(16, 2.0), (2.0 * exponent.exp() / exponent.exp().mean()).float())
+
+
 def test_given_mu_is_the_formula():
     torch.testing.assert_close(annealed(4, 1.5, nu=0.4, mu=0.3), 1.5 * torch.exp(-0.4 * torch.arange(1.0, 5.0) - 0.3))
 

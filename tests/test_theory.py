@@ -65,6 +65,30 @@ def test_a_law_of_many_codes_is_a_law():
         assert float(theory.step_law(p, q, rule, 0).sum()) == pytest.approx(1, abs=1e-12)
 
 
+def test_variations_of_many_rows_and_laws_of_float32_rows():
+    torch.testing.assert_close(theory.total_variation(P, Q), torch.stack([theory.total_variation(p, q) for p, q in zip(P, Q, strict=True)]))
+    assert theory.target_law(P.float()).dtype == torch.float64
+
+
+def test_the_position_reaches_the_rule():
+    """A rule whose residuals depend on the token, and whose kept mass on the position."""
+
+    class Late(Lantern):
+        def kept_mass(self, p, q, position):
+            return super().kept_mass(p, q, position) * torch.as_tensor(position).add(1.0).reciprocal().unsqueeze(-1)
+
+        def residual(self, p, q, position, token):
+            rest = torch.ones_like(p) if position == 0 else p
+            return rest / rest.sum(-1, keepdim=True)
+
+    rule = Late(NEIGHBOURS, 2, 2.5)
+    kept = rule.kept_mass(P[1], Q[1], 1)
+    torch.testing.assert_close(theory.step_law(P[1], Q[1], rule, 1), kept + (1 - kept.sum()) * P[1])
+    accepted = [float(rule.kept_mass(P[i], Q[i], i).sum()) for i in range(3)]
+    expected = accepted[0] * (1 + accepted[1] * (1 + accepted[2]))
+    assert float(theory.expected_accepted(P, Q, rule)) == pytest.approx(expected, abs=1e-12)
+
+
 @pytest.mark.parametrize("omega", [0.3, 1.0, 1.7])
 def test_step(omega):
     rule = Relaxed(uniform(1, omega))

@@ -54,7 +54,11 @@ def test_json_round_trip(tmp_path):
     assert again == Run.from_json(path) == Run.from_dict(run.to_dict()) == run
     assert again.tokens == [7, 1, 2, 3, 4, 5, 6, 7, 8]
     assert again.complete
-    assert json.loads(path.read_text(encoding="utf-8"))["stats"]["accept_length"] == 2.25
+    text = path.read_text(encoding="utf-8")
+    assert Run.from_json(f"\n {text}") == run
+    assert "a “rose” 🌹" in text
+    assert json.loads(text)["complete"] is True
+    assert json.loads(text)["stats"]["accept_length"] == 2.25
 
 
 def test_another_schema_is_refused():
