@@ -86,7 +86,7 @@ def check_teacher_forced(pair, prompt: str, tokens: torch.Tensor, scale: float) 
             drafter.observe(hidden, token[None])
             # At the end of Lumina's rows a lesson goes on behind the new line, for which drafting has no target feature yet.
             if teacher_forced.mask is None or (i + 1) % pair.grid[1]:
-                torch.testing.assert_close(drafter.feature[:, 0], whole[:, i], **tolerance)
+                torch.testing.assert_close(drafter.entries.feature[:, 0], whole[:, i], **tolerance)
             step = target.extend(token[None], (-1,))
             torch.testing.assert_close(step.logits[0], teacher_forced.logits[i], **tolerance)
             hidden = step.hidden

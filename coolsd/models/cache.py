@@ -49,6 +49,10 @@ class CachePosition:
         inside = (place >= 0) & (place < seen.shape[1])
         return (place < 0) | inside & seen[:, place.clamp(0, seen.shape[1] - 1)]
 
+    def mask_unless_all(self, seen: Tensor) -> Tensor | None:
+        """`mask`, or None for a lone entry with nothing but committed ones before it, which sees everything: attention is faster then."""
+        return None if self.span is None and seen.shape[1] == 1 else self.mask(seen)
+
 
 class KVCache:
     """Preallocated keys and values of every layer, (layers, B, H, length, head_dim); committed entries come first.

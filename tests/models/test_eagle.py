@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from coolsd.models import eagle
 from coolsd.models.cache import CachePosition
 from coolsd.models.checkpoints import fill
-from coolsd.models.eagle import Eagle, EagleConfig, EagleDrafter, levels
+from coolsd.models.drafter import CellEntries, EagleDrafter, levels
+from coolsd.models.eagle import Eagle, EagleConfig
 from coolsd.models.llamagen.load import from_lantern, target_config
 from coolsd.models.llamagen.network import LlamaGen
 from coolsd.models.llamagen.session import LlamaGenTarget
@@ -42,14 +43,14 @@ def test_rope_has_one_zero_row_less_than_the_target(tiny):
 
 def test_prefix_and_step(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 7.5, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
     hidden, ids = ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0]
     assert not ids[:-1].any()
-    torch.testing.assert_close(model(hidden, ids[None], drafter.rope[:120]), ref["d_prefix_out"], **TOLERANCE)
+    torch.testing.assert_close(model(hidden, ids[None], drafter.entries.rope[:120]), ref["d_prefix_out"], **TOLERANCE)
     drafter.observe(hidden, ids[-1:])
-    torch.testing.assert_close(drafter.feature, ref["d_prefix_out"][:, -1:], **TOLERANCE)
-    torch.testing.assert_close(drafter.cache.keys[0, :, :, :120], ref["d_prefix_k"], **TOLERANCE)
-    torch.testing.assert_close(drafter.cache.values[0, :, :, :120], ref["d_prefix_v"], **TOLERANCE)
+    torch.testing.assert_close(drafter.entries.feature, ref["d_prefix_out"][:, -1:], **TOLERANCE)
+    torch.testing.assert_close(drafter.entries.cache.keys[0, :, :, :120], ref["d_prefix_k"], **TOLERANCE)
+    torch.testing.assert_close(drafter.entries.cache.values[0, :, :, :120], ref["d_prefix_v"], **TOLERANCE)
     rows = []
     probs = lambda logits: rows.append(logits) or to_probs(logits)  # noqa: E731
     drafter.propose(chain(1), probs, torch.Generator().manual_seed(0))
@@ -63,7 +64,7 @@ def test_the_row_travels_with_the_token_and_drafting_leaves_no_trace(tiny):
     probs = partial(to_probs, top_k=20)
 
     def draft(observations):
-        drafter = EagleDrafter(model, head, 3.0, model.rope())
+        drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
         drafts = []
         for start, end in observations:
             first = 0 if start == 0 else 119 + start
@@ -81,19 +82,19 @@ def test_the_row_travels_with_the_token_and_drafting_leaves_no_trace(tiny):
 
 def test_one_step_and_a_level_of_siblings(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 7.5, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
-    step = model(drafter.feature, torch.tensor([[7]]), drafter.rope[120:121], None, drafter.cache, 120)
+    step = model(drafter.entries.feature, torch.tensor([[7]]), drafter.entries.rope[120:121], None, drafter.entries.cache, 120)
     torch.testing.assert_close(step, ref["d_step_out"], **TOLERANCE)
     mask = torch.cat([torch.ones(4, 120, dtype=torch.bool), torch.eye(4, dtype=torch.bool)], dim=1)
-    hidden, rope = drafter.feature.expand(-1, 4, -1), drafter.rope[[120] * 4]
-    level = model(hidden, torch.tensor([[7, 8, 9, 10]]), rope, mask, drafter.cache, 120)
+    hidden, rope = drafter.entries.feature.expand(-1, 4, -1), drafter.entries.rope[[120] * 4]
+    level = model(hidden, torch.tensor([[7, 8, 9, 10]]), rope, mask, drafter.entries.cache, 120)
     torch.testing.assert_close(level, ref["d_tree_out"], **TOLERANCE)
 
 
 def test_rows_of_a_drafted_tree(tiny, monkeypatch):
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 7.5, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     drawn = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
     monkeypatch.setattr(eagle, "pick_distinct", lambda rows, uniform: next(drawn)[:, : len(uniform)])  # the draws of the original
@@ -110,15 +111,15 @@ def test_rows_of_a_drafted_tree(tiny, monkeypatch):
 
 def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 3.0, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     probs = partial(to_probs, top_k=20)
     single = drafter.propose(chain(4), probs, torch.Generator().manual_seed(5))
     plan, uniform = levels(chain(4), torch.device("cpu")), torch.rand(4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    tokens, q = drafter._tree(plan, probs, CachePosition(drafter.cache.committed), drafter.feature, uniform)
+    tokens, q = drafter._tree(plan, probs, CachePosition(drafter.entries.cache.committed), drafter.entries.feature, uniform)
     assert single.tokens.tolist() == tokens.tolist()
     torch.testing.assert_close(single.q, q, **TOLERANCE)
-    assert drafter.cache.committed == 120
+    assert drafter.entries.cache.committed == 120
     wide = drafter.propose((-1,) * 8, probs, torch.Generator().manual_seed(5))
     assert len(set(wide.tokens.tolist())) == 8
     assert wide.calls == 1
@@ -127,37 +128,39 @@ def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
 
 def test_rows_below_a_node_do_not_see_its_siblings(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 3.0, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     tree = (-1, -1, 0, 1, 2, 3)
     draft = drafter.propose(tree, to_probs, torch.Generator().manual_seed(1))
     for first, second, third in ((0, 2, 4), (1, 3, 5)):
-        at = drafter.cache.committed
-        feature = drafter.feature
+        at = drafter.entries.cache.committed
+        feature = drafter.entries.feature
         for depth, node in enumerate((first, second)):
-            rope = drafter.rope[at + depth : at + depth + 1]
-            feature = model(feature, draft.tokens[node][None, None], rope, None, drafter.cache, at + depth)
-        row = to_probs(drafter._logits(feature))[0]
+            rope = drafter.entries.rope[at + depth : at + depth + 1]
+            feature = model(feature, draft.tokens[node][None, None], rope, None, drafter.entries.cache, at + depth)
+        row = to_probs(drafter.entries.logits(feature))[0]
         torch.testing.assert_close(draft.q[third], row, **TOLERANCE)
 
 
 def test_ranked_trees(tiny):
     """A dynamic tree, and a greedy static one: ranked siblings with one-hot rows, each node below the path it belongs to."""
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 3.0, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     greedy = partial(to_probs, temperature=0)
 
     def law(path: list[int]) -> torch.Tensor:
-        feature, at = drafter.feature, drafter.cache.committed
+        feature, at = drafter.entries.feature, drafter.entries.cache.committed
         for i, token in enumerate(path):
-            feature = model(feature, torch.tensor([[token]]), drafter.rope[at + i : at + i + 1], None, drafter.cache, at + i)
-        return drafter._logits(feature)[0].softmax(-1)
+            feature = model(
+                feature, torch.tensor([[token]]), drafter.entries.rope[at + i : at + i + 1], None, drafter.entries.cache, at + i
+            )
+        return drafter.entries.logits(feature)[0].softmax(-1)
 
     drafts = [drafter.propose(Dynamic(), to_probs, torch.Generator()), drafter.propose(shape("mc_sim_7b_63"), greedy, torch.Generator())]
     assert [len(draft.tokens) for draft in drafts] == [59, 25]
     assert drafts[0].calls == 5 >= max(depths(drafts[0].parents))
-    assert drafter.cache.committed == 120
+    assert drafter.entries.cache.committed == 120
     for draft in drafts:
         assert draft.q.argmax(-1).tolist() == draft.tokens.tolist()
         assert bool(((draft.q == 0) | (draft.q == 1)).all())
@@ -172,14 +175,14 @@ def test_ranked_trees(tiny):
 def test_a_dynamic_tree_keeps_the_most_confident_branches(tiny, temperature):
     """Two levels, small enough to list all that could be kept; confidence is that of the rows tokens would be drawn from."""
     model, head, ref = tiny
-    drafter = EagleDrafter(model, head, 3.0, model.rope())
+    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     draft = drafter.propose(Dynamic(depth=2, top_k=3, nodes=6), partial(to_probs, temperature=temperature), torch.Generator())
-    first = (drafter._logits(drafter.feature)[0] / temperature).softmax(-1).topk(3)
+    first = (drafter.entries.logits(drafter.entries.feature)[0] / temperature).softmax(-1).topk(3)
     mass = {(int(token),): float(value) for token, value in zip(first.indices, first.values, strict=True)}
     for token in first.indices:
-        feature = model(drafter.feature, token[None, None], drafter.rope[120:121], None, drafter.cache, 120)
-        second = (drafter._logits(feature)[0] / temperature).softmax(-1).topk(3)
+        feature = model(drafter.entries.feature, token[None, None], drafter.entries.rope[120:121], None, drafter.entries.cache, 120)
+        second = (drafter.entries.logits(feature)[0] / temperature).softmax(-1).topk(3)
         for x, value in zip(second.indices, second.values, strict=True):
             mass[int(token), int(x)] = mass[int(token),] * float(value)
     offered = set()

@@ -12,11 +12,12 @@ from tiny import check_teacher_forced
 from coolsd import METHODS, generate
 from coolsd.models.cache import CachePosition, ancestors
 from coolsd.models.checkpoints import LoadError, fill
+from coolsd.models.drafter import EagleDrafter
 from coolsd.models.eagle import Eagle, EagleConfig
 from coolsd.models.layers import line_table
 from coolsd.models.lumina.load import load_lumina
 from coolsd.models.lumina.network import Chameleon, ChameleonConfig
-from coolsd.models.lumina.session import Ids, LuminaDrafter, LuminaPrompt, LuminaTarget
+from coolsd.models.lumina.session import Ids, LineEntries, LuminaPrompt, LuminaTarget
 from coolsd.sampling import guide, to_probs
 from coolsd.trees import chain
 
@@ -86,7 +87,7 @@ def test_drafter_prefix_and_step(tiny):
     target = LuminaTarget(model, Fixed(ref["ids"][0, :8].tolist(), 6), 3.0, ROPE)
     hidden = target.prefill("").hidden
     later = target.extend(ref["ids"][0, 8:] - IDS.first, chain(4)).hidden
-    drafter = LuminaDrafter(eagle, target)
+    drafter = LineEntries(eagle, target)
     drafter.observe(hidden, ref["d_ids"][0, 7:8] - IDS.first)
     drafter.observe(later, ref["d_ids"][0, 8:] - IDS.first)
     torch.testing.assert_close(drafter.feature, ref["d_out"][:, -1:], **TOLERANCE)
@@ -99,7 +100,7 @@ def test_drafter_prefix_and_step(tiny):
     torch.testing.assert_close(whole[1, 5:], ref["d_out"][1, 5:], **TOLERANCE)
     # The reference does not say which token its step takes; exactly one of all fits.
     position = CachePosition(drafter.cache.committed, None, target.pad)
-    steps = torch.cat([drafter._level(position, drafter.feature, torch.tensor([i]), None, 0)[0] for i in range(CONFIG.vocab)], 1)
+    steps = torch.cat([drafter.level(position, drafter.feature, torch.tensor([i]), None, 0)[0] for i in range(CONFIG.vocab)], 1)
     assert int(((steps - ref["d_step"]).abs().amax((0, 2)) < 1e-4).sum()) == 1
 
 
@@ -148,9 +149,9 @@ def test_new_lines_are_fed_in_every_branch_of_a_tree(tiny):
 def test_drafting_over_new_lines_is_the_same_in_a_chain_a_tree_and_after_committing(tiny):
     model, eagle, ref = tiny
 
-    def drafter_after(codes: list[int], cuts: list[int]) -> LuminaDrafter:
+    def drafter_after(codes: list[int], cuts: list[int]) -> LineEntries:
         target = LuminaTarget(model, Fixed(ref["ids"][0, :8].tolist(), 3), 3.0, ROPE)
-        drafter, hidden = LuminaDrafter(eagle, target), target.prefill("").hidden
+        drafter, hidden = LineEntries(eagle, target), target.prefill("").hidden
         for start, stop in zip([0, *cuts], [*cuts, len(codes)], strict=True):
             if start:
                 hidden = target.extend(torch.tensor(codes[start - 1 : stop - 1]), chain(stop - start)).hidden
@@ -162,8 +163,8 @@ def test_drafting_over_new_lines_is_the_same_in_a_chain_a_tree_and_after_committ
     whole, parts = drafter_after(codes, [1]), drafter_after(codes, [1, 2, 4])
     torch.testing.assert_close(whole.feature, parts.feature, **TOLERANCE)
     assert whole.cache.committed == 8 + 5 + 1
-    first = whole.propose(chain(5), to_probs, torch.Generator().manual_seed(3))
-    again = parts.propose(chain(5), to_probs, torch.Generator().manual_seed(3))
+    first = EagleDrafter(whole).propose(chain(5), to_probs, torch.Generator().manual_seed(3))
+    again = EagleDrafter(parts).propose(chain(5), to_probs, torch.Generator().manual_seed(3))
     assert first.tokens.tolist() == again.tokens.tolist()
     torch.testing.assert_close(first.q, again.q, **TOLERANCE)
     # By hand: the new line after the last code, then three codes, then the new line of their row.
@@ -171,12 +172,12 @@ def test_drafting_over_new_lines_is_the_same_in_a_chain_a_tree_and_after_committ
     ids = [IDS.line, *(first.tokens[:3] + IDS.first).tolist(), IDS.line, int(first.tokens[3]) + IDS.first]
     rows = []
     for rank, token in enumerate(ids):
-        feature, _ = whole._level(position, feature, torch.tensor([token]), None, rank)
-        rows.append(to_probs(whole._logits(feature))[0])
+        feature, _ = whole.level(position, feature, torch.tensor([token]), None, rank)
+        rows.append(to_probs(whole.logits(feature))[0])
     torch.testing.assert_close(first.q, torch.stack([rows[i] for i in (0, 1, 2, 4, 5)]), **TOLERANCE)
-    tree = whole.propose((-1, -1, 0, 1, 2, 3), to_probs, torch.Generator().manual_seed(3))
+    tree = EagleDrafter(whole).propose((-1, -1, 0, 1, 2, 3), to_probs, torch.Generator().manual_seed(3))
     assert tree.calls == 3
-    assert whole.propose((), to_probs, torch.Generator()).calls == 0
+    assert EagleDrafter(whole).propose((), to_probs, torch.Generator()).calls == 0
 
 
 # ---- through files and the engine

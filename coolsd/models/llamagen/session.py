@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ...protocols import Step, TeacherForced
 from ...sampling import guided
-from ...trees import chain
-from ..cache import SLACK, CachePosition, KVCache, ancestors, depths, tree_tensors
+from ..cache import SLACK, CachePosition, KVCache, tree_tensors
 from ..cuda_graphs import Workspaces
-from ..eagle import Eagle, EagleConfig, EagleDrafter, drafter_cache, with_embeddings
+from ..drafter import CellEntries, EagleDrafter
+from ..eagle import Eagle, EagleConfig, drafter_cache, with_embeddings
 from ..layers import eager_rope, prefix_mask
 from ..pair import LoadedPair
 from .network import Conditioning, LlamaGen
@@ -52,18 +52,14 @@ class LlamaGenTarget:
         self.cache = self.workspace.target if self.workspace else target_cache(model, self.branches)
         self.pad = 0  # condition positions that are not in the cache
 
-    def _step(self, x: Tensor, rope: Tensor, mask: Tensor | None, tail: int) -> Step:
-        hidden = self.model(x, rope, mask, self.cache)
-        return Step(guided(self.model.output(hidden[:, -tail:].contiguous()), self.scale), hidden)
-
     def prefill(self, prompt: str) -> Step:
         """Logits (1, V) of the first token; hidden (B, C, D) of all condition positions. The condition is committed."""
         embedded, valid = self._condition(prompt)
         count = embedded.shape[1]
-        step = self._step(embedded, self.rope[:count], prefix_mask(valid, count, self.pads).to(embedded.device), 1)
+        hidden = self.model(embedded, self.rope[:count], prefix_mask(valid, count, self.pads).to(embedded.device), self.cache)
         self.cache.keep(valid.nonzero().flatten().tolist())
         self.pad = count - self.cache.committed
-        return step
+        return Step(guided(self.model.output(hidden[:, -1:].contiguous()), self.scale), hidden)
 
     def _condition(self, prompt: str) -> tuple[Tensor, Tensor]:
         """Embeddings (B, C, D) of the condition, and which positions are real, (C,) on the CPU."""
@@ -74,25 +70,20 @@ class LlamaGenTarget:
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         """One pass over tokens (T,) behind the committed ones; logits (T, V), hidden (B, T, D)."""
-        start, count = self.cache.committed, len(parents)
-        if self.workspace:
-            span = self.cache.span(start + count)
-            inputs = (tokens, *tree_tensors(parents, self.rope.device), start, self.pad)
-            return Step(*self.workspace.graphs(partial(self._static, span), ("extend", self.scale, span), *inputs))
-        position = start + self.pad
-        if parents == chain(count):
-            rope = self.rope[position : position + count]
-        else:
-            rope = self.rope[torch.tensor(depths(parents), device=self.rope.device) + position]
-        mask = None if count == 1 else F.pad(ancestors(parents), (start, 0), value=True).to(self.rope.device)
-        x = self.model.tok_embeddings(tokens.to(self.rope.device)).expand(self.branches, -1, -1)
-        return self._step(x, rope, mask, count)
+        start, device = self.cache.committed, self.rope.device
+        inputs = (tokens.to(device), *tree_tensors(parents, device), start, self.pad)
+        if self.workspace is None:
+            return Step(*self._pass(None, *inputs))
+        span = self.cache.span(start + len(parents))
+        return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs))
 
-    def _static(self, span: int, tokens: Tensor, depth: Tensor, seen: Tensor, start: Tensor, pad: Tensor) -> tuple[Tensor, Tensor]:
-        """`extend` with shapes that do not depend on what is committed: guided logits and features."""
+    def _pass(
+        self, span: int | None, tokens: Tensor, depth: Tensor, seen: Tensor, start: int | Tensor, pad: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Guided logits and features of a pass; with a span its shapes do not depend on what is committed."""
         position, x = CachePosition(start, span), self.model.tok_embeddings(tokens).expand(self.branches, -1, -1)
         rope = self.rope.index_select(0, depth + start + pad)
-        hidden = self.model(x, rope, position.mask(seen), self.cache, start=position.slots(0, len(tokens)))
+        hidden = self.model(x, rope, position.mask_unless_all(seen), self.cache, start=position.slots(0, len(tokens)))
         return guided(self.model.output(hidden), self.scale), hidden
 
     def keep(self, path: list[int]) -> None:
@@ -137,7 +128,9 @@ class LlamaGenPair(LoadedPair):
         target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope, workspaces=self.workspaces)
         if self.drafter_model is None:
             return target, None
-        return target, EagleDrafter(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.workspace)
+        return target, EagleDrafter(
+            CellEntries(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.workspace)
+        )
 
     def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
         """See LoadedPair.caches."""

@@ -18,8 +18,9 @@ from ...protocols import Step, TeacherForced
 from ...sampling import guided
 from ...trees import chain
 from ..cache import SLACK, CachePosition, KVCache, depths, tree_tensors
-from ..cuda_graphs import Workspace, Workspaces
-from ..eagle import Eagle, EagleConfig, EagleDrafter, after, with_embeddings
+from ..cuda_graphs import Workspaces
+from ..drafter import DraftEntries, EagleDrafter, after
+from ..eagle import Eagle, EagleConfig, with_embeddings
 from ..layers import line_table, prefix_mask
 from ..pair import LoadedPair
 from .network import Chameleon
@@ -229,20 +230,17 @@ def observation(count: int, column: int, grid: int, device: torch.device) -> tup
     return source, at
 
 
-class LuminaDrafter(EagleDrafter):
-    """EAGLE-1 drafter over the same format; implements protocols.Drafter. Its entries are the target's, one to the left.
+class LineEntries(DraftEntries):
+    """One entry a code and one for each new line: the target's entries, one to the left.
 
     Args:
         model: shared weights. target: the session of the same picture, which has been given its prompt before anything is observed.
     """
 
     def __init__(self, model: Eagle, target: LuminaTarget):
-        self.model, self.target, self.scale, self.rope = model, target, target.scale, target.rope
-        self.head = target.head
-        self.codes = target.ids.codes
+        super().__init__(model, target.head, target.ids.codes, target.scale)
+        self.target = target
         self.done = 0  # codes observed
-        self.workspace: Workspace | None = None
-        self.cache: KVCache | None = None
 
     def _entries(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
         """A pass over entries: features (B, E, D), the ids that follow them (E,), what they see (E, U + E), their ranks behind the
@@ -252,12 +250,12 @@ class LuminaDrafter(EagleDrafter):
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, 2, D); those of the prompt pair with its own next tokens."""
-        if self.cache is None:
+        if self.done == 0:
             self._begin(hidden, tokens)
         else:
             source, at = observation(len(tokens), self.done % self.target.grid, self.target.grid, hidden.device)
             seen = tree_tensors(chain(len(source)), hidden.device)[1]
-            (self.feature,) = self._run(self._observed, ("observe",), len(source), hidden, tokens.to(hidden.device), source, at, seen)
+            (self.feature,) = self.run(self._observed, ("observe",), len(source), hidden, tokens.to(hidden.device), source, at, seen)
             self.cache.keep(list(range(len(source))))
         self.done += len(tokens)
 
@@ -278,32 +276,39 @@ class LuminaDrafter(EagleDrafter):
         self.feature = self.model(hidden[:, :, 0], ids[None], rope, target.causal(count), self.cache, 0)[:, -1:].contiguous()
         self.cache.keep(list(range(count)))
 
-    def _pad(self) -> int:
+    @property
+    def pad(self) -> int:
+        """See DraftEntries."""
         return self.target.pad
 
-    def _phase(self, depth: int) -> tuple[bool, ...]:
+    def phase(self, depth: int) -> tuple[bool, ...]:
+        """Where new lines come."""
         return tuple(self.target.ends_row(self.done - 1 + i) for i in range(depth + 1))
 
-    def _ahead(self, nodes: int) -> int:
+    def most(self, nodes: int) -> int:
+        """See DraftEntries.most: each node may call for a new line."""
         return 2 * nodes + 1
 
-    def _root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """See DraftEntries.root."""
         return self._line(position, feature, seen, 0) if self.target.ends_row(self.done - 1) else (feature, seen)
 
-    def _append(
+    def append(
         self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
     ) -> tuple[Tensor, Tensor | None]:
+        """See DraftEntries.append."""
         lines = (self.done + depth) // self.target.grid - (self.done - 1) // self.target.grid  # new lines since the last observed code
-        features, seen = self._level(position, hidden, codes + self.target.ids.first, seen, depth + lines)
+        features, seen = self.level(position, hidden, codes + self.target.ids.first, seen, depth + lines)
         ends = self.target.ends_row(self.done + depth)
         return self._line(position, features, seen, depth + lines + 1) if ends else (features, seen)
 
     def _line(self, position: CachePosition, features: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
         """A new line after each entry of a level; the drafter's own feature stands in for the target's."""
         ids = torch.full(features.shape[1:2], self.target.ids.line, device=features.device)
-        return self._level(position, features, ids, seen, rank)
+        return self.level(position, features, ids, seen, rank)
 
-    def _level(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+    def level(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+        """A pass over entries of one rank behind the committed ones: ids (E,) with the features (B, E, D) they continue."""
         now = after(seen, len(ids), rank, ids.device)
         features = self._entries(position, hidden, ids, now, torch.full((len(ids),), rank, device=ids.device))
         return features, None if seen is None else now
@@ -330,10 +335,10 @@ class LuminaPair(LoadedPair):
         config = self.target_model.config
         self._rope = line_table(POSITIONS, config.head_dim, config.rope_base).to(self.target_model.lm_head.weight.device)
 
-    def begin(self, cfg_scale: float) -> tuple[LuminaTarget, LuminaDrafter | None]:
+    def begin(self, cfg_scale: float) -> tuple[LuminaTarget, EagleDrafter | None]:
         """Fresh sessions for one picture."""
         target = LuminaTarget(self.target_model, self.text, cfg_scale, self._rope, self.workspaces)
-        return target, None if self.drafter_model is None else LuminaDrafter(self.drafter_model, target)
+        return target, None if self.drafter_model is None else EagleDrafter(LineEntries(self.drafter_model, target))
 
     def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
         """See LoadedPair.caches."""
