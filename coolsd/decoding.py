@@ -10,6 +10,7 @@ that some sibling is accepted, given the siblings; `cost` is what the whole leve
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from math import isnan, log
 from time import perf_counter
 from typing import Any
@@ -18,12 +19,12 @@ import torch
 from torch import Tensor
 
 from .methods import METHODS, omega, shape
-from .protocols import Draft, Pair
+from .protocols import Draft, Drafter, Pair, Target, no_draft
 from .sampling import to_probs
 from .settings import Settings, SettingsError
 from .trace import Drafts, Last, Round, Run
 from .trees import depth, ranks, within
-from .verification import Verdict, plain_verdict
+from .verification import Verdict
 
 
 class MemoryFull(ValueError):
@@ -71,20 +72,18 @@ def _top(p: Tensor, q: Tensor | None, count: int) -> dict[str, Any]:
     }
 
 
-def _heads(p: Tensor, draft: Draft | None, verdict: Verdict, count: int) -> tuple[dict[str, Any], ...]:
+def _heads(p: Tensor, draft: Draft, verdict: Verdict, size: int) -> tuple[dict[str, Any], ...]:
     """Heads of the rows at each level: those of its target row, and of the draft row where something was drafted from there.
 
     Entry i belongs to emitted token i; behind the accepted path, where a position was examined, the first branch goes on.
     """
-    if draft is None:
-        return (_top(p[0], None, count),)
     heads, row = [], 0
     for level in range(len(verdict.accept_prob)):
         child = draft.parents.index(row - 1)
-        heads.append(_top(p[row], draft.q[child], count))
+        heads.append(_top(p[row], draft.q[child], size))
         row = 1 + (verdict.path[level] if level < verdict.accepted else child)
     if verdict.kind == "bonus":
-        heads.append(_top(p[row], None, count))
+        heads.append(_top(p[row], None, size))
     return tuple(heads)
 
 
@@ -97,9 +96,9 @@ def _drafts(parents: tuple[int, ...], verdict: Verdict, relaxed: list[bool]) -> 
     return Drafts(verdict.drafted, parents, tuple(p), tuple(q), f, u, tuple(outcome))
 
 
-def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdict: Verdict, timer: RoundTimer, top: Any) -> Round:
+def _round(index: int, start: int, draft: Draft, tokens: list[int], verdict: Verdict, timer: RoundTimer, top: Any) -> Round:
     relaxed, last = verdict.relaxed.tolist(), Last(*verdict.last.tolist())
-    drafts = None if draft is None else _drafts(draft.parents, verdict, relaxed)
+    drafts = _drafts(draft.parents, verdict, relaxed) if draft.parents else None
     probabilities = (*(drafts.p[node] for node in verdict.path), last.p) if drafts else (last.p,)
     log_p = tuple(log(p) if p > 0 else None for p in probabilities)
     timer.lap("other")
@@ -109,13 +108,13 @@ def _round(index: int, start: int, draft: Draft | None, tokens: list[int], verdi
         tokens=tuple(tokens),
         kinds=("accepted",) * verdict.accepted + (verdict.kind if drafts else "sampled",),
         relaxed=(*relaxed, False),
-        drafted=0 if draft is None else depth(draft.parents),
+        drafted=depth(draft.parents),
         accept_prob=tuple(verdict.accept_prob.tolist()),
         cost=tuple(verdict.cost.tolist()),
-        draft_calls=0 if draft is None else draft.calls,
+        draft_calls=draft.calls,
         **{f"{name}_seconds": value for name, value in timer.seconds.items()},
         top=top,
-        ranks=() if draft is None else ranks(draft.parents, verdict.path),
+        ranks=ranks(draft.parents, verdict.path),
         drafts=drafts,
         last=last,
         log_p=log_p,
@@ -152,55 +151,61 @@ def finished(pair: Pair, settings: Settings, rounds: Iterable[Round]) -> Run:
     return Run(settings, pair.name, tuple(pair.grid), tuple(omega(settings).tolist()), rounds, dict(pair.environment))
 
 
+def _sessions(pair: Pair, settings: Settings) -> tuple[Target, Drafter | None]:
+    """Fresh sessions for a picture; no drafter for plain AR."""
+    target, drafter = pair.begin(settings.cfg_scale)
+    if METHODS[settings.method].schedule is None:
+        return target, None
+    if drafter is None:
+        raise SettingsError("method", f"{pair.name} has no drafter. Choose plain AR, or train one with `python -m coolsd train drafter`.")
+    return target, drafter
+
+
 def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
-    method = METHODS[settings.method]
-    total = pair.grid[0] * pair.grid[1]
-    total = min(total, settings.max_tokens or total)
-    drafts = method.schedule is not None
-    offered = shape(settings)
+    cells = pair.grid[0] * pair.grid[1]
+    total = min(cells, settings.max_tokens or cells)
     rows = RowFilter(settings.temperature, settings.top_k, settings.top_p)
     generator = torch.Generator().manual_seed(settings.seed)
+    verify = METHODS[settings.method].verifier(settings, pair)
+    done = 0
     with torch.inference_mode():
         timer = RoundTimer()
-        target, drafter = pair.begin(settings.cfg_scale)
-        if drafts and drafter is None:
-            raise SettingsError(
-                "method", f"{pair.name} has no drafter. Choose plain AR, or train one with `python -m coolsd train drafter`."
-            )
+        target, drafter = _sessions(pair, settings)
         step = target.prefill(settings.prompt)
         timer.lap("target")
-        p = rows(step.logits[-1:])
-        hidden, verdict = step.hidden, plain_verdict(p, generator)
-        tokens, done, index = [verdict.token], 1, 0
-        observed = torch.tensor(tokens).to(p.device, non_blocking=True)
-        timer.lap("verify")
-        event = _round(index, 0, None, tokens, verdict, timer, _heads(p, None, verdict, inspect) if inspect else None)
-    yield event
-    verify = method.verifier(settings, pair)
-    while done < total:
+    nothing = draft = no_draft(step.logits)
+    for index in count():
         with torch.inference_mode():
-            timer = RoundTimer()
-            draft = None
-            ahead = total - done - 1  # the round emits one token more than it accepts
-            if drafts and ahead:
-                drafter.observe(hidden, observed)
-                draft = drafter.propose(within(offered, ahead), rows, generator)
-                timer.lap("draft")
-            feed = observed[-1:] if draft is None else torch.cat([observed[-1:], draft.tokens])
-            step = target.extend(feed, (-1, *(i + 1 for i in (draft.parents if draft else ()))))
-            timer.lap("target")
             p = rows(step.logits)
-            verdict = plain_verdict(p, generator) if draft is None else verify(p, draft, generator)
+            verdict = verify(p, draft, generator)
             path = [0, *(node + 1 for node in verdict.path)]
             tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
-            observed = torch.tensor(tokens).to(feed.device, non_blocking=True)
+            observed = torch.tensor(tokens).to(p.device, non_blocking=True)
             timer.lap("verify")
-            target.keep(path)
-            hidden = step.hidden[:, : len(path)]
-            if path[-1] >= len(path):
-                hidden = step.hidden.index_select(1, torch.tensor(path).to(step.hidden.device, non_blocking=True))
-            index += 1
-            top = _heads(p, draft, verdict, inspect) if inspect else None
-            event = _round(index, done, draft, tokens, verdict, timer, top)
+            hidden = step.hidden
+            if index:  # after the prefill all its positions are committed
+                target.keep(path)
+                hidden = _along(hidden, path)
+            heads = _heads(p, draft, verdict, inspect) if inspect else None
+            event = _round(index, done, draft, tokens, verdict, timer, heads)
             done += len(tokens)
         yield event
+        if done >= total:
+            return
+        with torch.inference_mode():
+            timer = RoundTimer()
+            draft = nothing
+            ahead = total - done - 1  # the round emits one token more than it accepts
+            if drafter and ahead:
+                drafter.observe(hidden, observed)
+                draft = drafter.propose(within(shape(settings), ahead), rows, generator)
+                timer.lap("draft")
+            step = target.extend(torch.cat([observed[-1:], draft.tokens]), (-1, *(i + 1 for i in draft.parents)))
+            timer.lap("target")
+
+
+def _along(hidden: Tensor, path: list[int]) -> Tensor:
+    """Features (B, T, …) at the entries of a path."""
+    if path[-1] < len(path):
+        return hidden[:, : len(path)]
+    return hidden.index_select(1, torch.tensor(path).to(hidden.device, non_blocking=True))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Generator, Tensor
 
 from .trees import Shape
@@ -39,6 +40,12 @@ class Draft:
     q: Tensor
     parents: tuple[int, ...]
     calls: int
+
+
+def no_draft(logits: Tensor) -> Draft:
+    """The draft of a round that drafts nothing, on the device and of the codes of logits (..., V)."""
+    tokens = torch.empty(0, dtype=torch.long, device=logits.device)
+    return Draft(tokens, logits.new_empty(0, logits.shape[-1]), (), 0)
 
 
 @dataclass(frozen=True)

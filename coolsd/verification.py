@@ -103,11 +103,6 @@ def plain_draw(p: Tensor, uniform: Tensor) -> DeviceVerdict:
     )
 
 
-def plain_verdict(p: Tensor, generator: torch.Generator) -> Verdict:
-    """A token drawn from p (1, V) as in plain AR, kind "bonus"; takes one number."""
-    return to_host(plain_draw(p[0], uniforms((1,), generator, p.device)[0]))
-
-
 def figures_of_last(p: Tensor, token: Tensor, uniform: Tensor, law: Tensor) -> Tensor:
     """`DeviceVerdict.last` of a token () or (1,), drawn from law (V,) by a uniform number of its shape; p (V,): target row there."""
     index = token.view(1)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..protocols import Draft, ToProbs
+from ..protocols import Draft, ToProbs, no_draft
 from ..sampling import guided, pick, pick_distinct, uniforms
 from ..trees import Dynamic, Parents, Shape, chain, children
 from .cache import CachePosition, KVCache, tree_tensors
@@ -198,7 +198,7 @@ class EagleDrafter:
             return self._dynamic(shape, to_probs)
         device = self.entries.feature.device
         if not shape:
-            return Draft(torch.empty(0, dtype=torch.long, device=device), self.entries.feature.new_empty(0, self.entries.codes), shape, 0)
+            return no_draft(self.entries.feature.new_empty(0, self.entries.codes).float())
         if shape == chain(len(shape)):
             calls, number, fn = len(shape), len(shape), partial(self._chain, len(shape), to_probs)
         else:

@@ -254,7 +254,7 @@ def test_bfloat16_guides_in_float32(tmp_path):
         step = target.extend(torch.tensor([3, 5]), (-1, 0))
         rows = []
         drafter.propose((-1,), lambda logits: rows.append(logits) or logits.softmax(-1), torch.Generator().manual_seed(0))
-        for hidden, logits in ((step.hidden, step.logits), (drafter.feature, rows[0])):
+        for hidden, logits in ((step.hidden, step.logits), (drafter.entries.feature, rows[0])):
             conditional, unconditional = pair.target_model.output(hidden).double()
             assert hidden.dtype == torch.bfloat16
             assert logits.dtype == torch.float32
