@@ -6,7 +6,7 @@ from files import DATA
 from torch import Tensor
 
 from coolsd import trees
-from coolsd.models import eagle
+from coolsd.models import drafter
 from coolsd.models.cache import ancestors, depths
 from coolsd.trees import chain
 
@@ -64,6 +64,6 @@ def test_ranks_lead_back_to_the_path():
 
 def test_best_subtree_keeps_the_most_confident_nodes_with_their_parents():
     confidence = torch.tensor([0.6, 0.3, 0.5, 0.1, 0.3, 0.5])
-    kept, parents = eagle.best_subtree(confidence, PAIR, 4)
+    kept, parents = drafter.best_subtree(confidence, PAIR, 4)
     assert kept.tolist() == [0, 1, 2, 5]
     assert parents == (-1, -1, 0, 2)

@@ -53,7 +53,7 @@ def test_a_pass_looks_at_no_entry_too_few(lumina, tree, block, monkeypatch):
 
 @pytest.mark.parametrize("entries", [1, 3])
 def test_observations_padded_to_other_widths(entries, monkeypatch):
-    monkeypatch.setattr("coolsd.models.eagle.OBSERVED", entries)
+    monkeypatch.setattr("coolsd.models.drafter.OBSERVED", entries)
     assert tokens(static(tiny_pair()), "coolsd", "mc_sim_7b_63") == tokens(tiny_pair(), "coolsd", "mc_sim_7b_63")
 
 

@@ -162,7 +162,7 @@ def measure(
     def ar_step() -> None:
         draw(rows(target.extend(code, chain(1)).logits), generator).tolist()
 
-    heading = drafter.codes * pair.head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
+    heading = drafter.entries.codes * pair.head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
     whole = weight_bytes(pair.target_model) + heading + cache_bytes(target)
     drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter)
     calls = [
