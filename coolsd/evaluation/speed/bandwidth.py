@@ -164,7 +164,7 @@ def measure(
 
     heading = drafter.entries.codes * pair.head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
     whole = weight_bytes(pair.target_model) + heading + cache_bytes(target)
-    drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter)
+    drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter.entries)
     calls = [
         ("AR step", ar_step, whole, 1),
         ("draft step", lambda: drafter.propose(chain(draft), rows, generator).tokens.tolist(), drafting, draft),
