@@ -55,17 +55,17 @@ def gif(lanes: Mapping[str, Run]) -> bytes:
     layout = _Layout(lanes, GIF_WIDTH)
     clocks = [list(accumulate(event.seconds for event in run.rounds)) for run in lanes.values()]
     total = max((clock[-1] for clock in clocks if clock), default=0.0)
-    shown = total if SHORTEST <= total <= LONGEST else USUAL
-    count = max(2, round(shown * FRAMES_A_SECOND))
-    final = layout.frame([len(clock) for clock in clocks], Moment(total, total, shown))
+    duration = total if SHORTEST <= total <= LONGEST else USUAL
+    count = max(2, round(duration * FRAMES_A_SECOND))
+    final = layout.frame([len(clock) for clock in clocks], Moment(total, total, duration))
     palette = _palette(final)
     frames = []
     for i in range(count):
         now = total * i / (count - 1)
-        frame = layout.frame([bisect_right(clock, now) for clock in clocks], Moment(now, total, shown))
+        frame = layout.frame([bisect_right(clock, now) for clock in clocks], Moment(now, total, duration))
         frames.append(frame.quantize(palette=palette, dither=Image.Dither.NONE))
     buffer = io.BytesIO()
-    durations = [round(1000 * shown / count)] * (count - 1) + [round(1000 * LAST_SECONDS)]
+    durations = [round(1000 * duration / count)] * (count - 1) + [round(1000 * LAST_SECONDS)]
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
     return buffer.getvalue()
 
@@ -86,12 +86,12 @@ class Moment:
 
     now: float
     total: float
-    shown: float
+    duration: float
 
     @property
     def pace(self) -> str:
         """How fast the race is shown."""
-        ratio = self.total / self.shown if self.shown else 1.0
+        ratio = self.total / self.duration if self.duration else 1.0
         return "real time" if 0.99 < ratio < 1.01 else f"{ratio:.2g} x real time"
 
 
@@ -120,13 +120,13 @@ class _Layout:
         draw = ImageDraw.Draw(image)
         first = self.runs[0]
         self._text(draw, (self.edge, self.edge), first.settings.prompt, 28, INK, self.width - 2 * self.edge)
-        for run, picture, left, rounds in zip(self.runs, self.pictures, self.left, done, strict=True):
+        for run, picture, x0, rounds in zip(self.runs, self.pictures, self.left, done, strict=True):
             part = run if rounds == len(run.rounds) else _part(run, rounds)
-            self._text(draw, (left, self.top - self._px(34)), title(run), 22, INK, self.side)
-            image.paste(COVER, (left, self.top, left + self.side, self.top + self.side))
-            shown = _covered(picture, len(part.tokens), run.grid)
-            image.paste(shown, (left, self.top), shown)
-            self._numbers(draw, part, left, ended=rounds == len(run.rounds), moment=moment)
+            self._text(draw, (x0, self.top - self._px(34)), title(run), 22, INK, self.side)
+            image.paste(COVER, (x0, self.top, x0 + self.side, self.top + self.side))
+            uncovered = _covered(picture, len(part.tokens), run.grid)
+            image.paste(uncovered, (x0, self.top), uncovered)
+            self._numbers(draw, part, x0, ended=rounds == len(run.rounds), moment=moment)
         self._foot(draw, first, moment)
         return image
 
@@ -184,6 +184,6 @@ def _covered(picture: Image.Image, tokens: int, grid: tuple[int, int]) -> Image.
         draw.rectangle((0, 0, picture.width, down[whole] - 1), fill=255)
     if rest:
         draw.rectangle((0, down[whole], round(picture.width * rest / columns) - 1, down[whole + 1] - 1), fill=255)
-    shown = picture.copy()
-    shown.putalpha(Image.composite(picture.getchannel("A"), mask, mask))
-    return shown
+    uncovered = picture.copy()
+    uncovered.putalpha(Image.composite(picture.getchannel("A"), mask, mask))
+    return uncovered

@@ -100,8 +100,8 @@ def crop(image: Image.Image, cell: int, grid: tuple[int, int]) -> Image.Image:
     rows, columns = grid
     side, span = image.width // columns, min(2 * AROUND + 1, rows, columns)
     row, column = divmod(cell, columns)
-    top, left = min(max(row - AROUND, 0), rows - span), min(max(column - AROUND, 0), columns - span)
-    return image.crop((left * side, top * side, (left + span) * side, (top + span) * side))
+    y0, x0 = min(max(row - AROUND, 0), rows - span), min(max(column - AROUND, 0), columns - span)
+    return image.crop((x0 * side, y0 * side, (x0 + span) * side, (y0 + span) * side))
 
 
 # ---- the command
