@@ -73,7 +73,7 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
         "tables": [table(on, axis, at) for axis, values in AXES.items() for at in values],
     }
     if size.check:
-        report["checks"] = checks.compare(on, pair, folder / "runs.jsonl", jobs, common)
+        report["checks"] = checks.compare(on, pair, folder / "runs.jsonl", jobs[: size.prompts], common)
     return report
 
 
