@@ -212,17 +212,17 @@ class CostTable:
             costs.copy_(torch.cat(rows).transpose(0, 1))
         return cls(every, torch.cat(rounds.ratio))
 
-    def figures(self, omega: Tensor) -> tuple[float, ...]:
-        """Tokens a call, and bias, KL and shift a token, of a schedule (L,)."""
+    def figures(self, omega: Tensor) -> Tensor:
+        """Tokens a call, and bias, KL and shift a token, of a schedule (L,): (4,) float64, differentiable."""
         reach, accepted = through(self.ratio, omega)
-        right = torch.searchsorted(GRID, omega.clamp(GRID[0], GRID[-1])).clamp(min=1)
+        right = torch.searchsorted(GRID, omega.detach().clamp(GRID[0], GRID[-1])).clamp(min=1)
         share = ((omega - GRID[right - 1]) / (GRID[right] - GRID[right - 1])).clamp(0, 1)
         position = torch.arange(len(omega))
         low, high = (self.costs[at, position] for at in (right - 1, right))
-        costs = torch.lerp(low, high, share[:, None, None])
-        tokens = len(reach) + float(accepted.sum())
+        costs = torch.lerp(low, high, share[:, None, None].float())
+        tokens = len(reach) + accepted.sum()
         spent = torch.einsum("rl,lrm->m", reach.float(), costs)
-        return (tokens / len(reach), *(float(x) / tokens for x in spent))
+        return torch.cat(((tokens / len(reach))[None], spent / tokens))
 
 
 # ---- at an equal figure

@@ -79,11 +79,11 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
 
 def words(report: dict[str, Any]) -> list[str]:
     """What a terminal shows."""
-    drift, by_position = report["martingale"], report["by_position"]
+    drift, positions = report["martingale"], report["by_position"]
     out = [
         f"{report['rounds']} rounds of Eagle-1 over {report['size']['prompts']} prompts, read at draft length {report['size']['length']}",
         f"mean of log p + H over its tokens {drift['value']:+.4f} ± {drift['error']:.4f} (lossless: 0)",
-        "acceptance by position, once reached: " + " ".join(f"{share:.3f}" for share in by_position["accepted"]),
+        "acceptance by position, once reached: " + " ".join(f"{share:.3f}" for share in positions["accepted"]),
         *lines(report),
     ]
     if "checks" in report:

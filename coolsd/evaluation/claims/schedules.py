@@ -75,15 +75,21 @@ class Evaluator:
             self._known[key] = evaluate(self.rounds, omega, family.block)
         return self._known[key]
 
-    def strength(self, family: Family, name: str, at: float) -> float | None:
-        """Where a family's measure reaches a value, nearly: close enough that the rest is linear."""
-        if not family.block:
-            index = MEASURES.index(name)
-            return crossing(lambda s: self.costs.figures(family.make(s, self.rounds.length))[index], at, WEAKEST, STRONGEST)
-        ends = [WEAKEST, *family.grid, STRONGEST]
+    def near(self, family: Family, strength: float) -> tuple[float, ...]:
+        """Its measures, in their order: to search and for slopes. From the table of costs; for blocks, which have none, exact."""
+        if family.block:
+            return tuple(self.totals(family, strength).estimates[name].value for name in MEASURES)
+        return tuple(self.costs.figures(family.make(strength, self.rounds.length)).tolist())
+
+    def strength(self, family: Family, name: str, at: float) -> tuple[float, float] | None:
+        """A strength that nearly gives a measure this value, and one beside it; None where none does."""
+        index = MEASURES.index(name)
+        ends = (WEAKEST, *family.grid, STRONGEST) if family.block else (WEAKEST, STRONGEST)
         for low, high in pairwise(ends):
-            if self.totals(family, high).estimates[name].value >= at:
-                return crossing(lambda s: self.totals(family, s).estimates[name].value, at, low, high, steps=3)
+            if self.near(family, high)[index] >= at:
+                steps = 2 if family.block else 40
+                nearest = crossing(lambda s: self.near(family, s)[index], at, low, high, steps)
+                return None if nearest is None else (nearest, high if family.block else nearest * STEP)
         return None
 
 
@@ -99,15 +105,17 @@ class Matched:
 
 def matched(on: Evaluator, family: Family, axis: str, at: float) -> Matched | None:
     """None where the family does not reach the figure."""
-    strength = on.strength(family, axis, at)
-    if strength is None:
+    strengths = on.strength(family, axis, at)
+    if strengths is None:
         return None
-    here, beyond = (on.totals(family, s).estimates for s in (strength, strength * STEP))
-    run = beyond[axis].value - here[axis].value
+    index = MEASURES.index(axis)
+    first, second = (on.near(family, s) for s in strengths)
+    run = second[index] - first[index]
     if run <= 0:
         return None
-    slopes = {name: (beyond[name].value - here[name].value) / run for name in MEASURES}
-    held = {name: here[name].held(here[axis], at, slopes[name]) for name in MEASURES if name != axis}
+    strength, slopes = strengths[0], [(b - a) / run for a, b in zip(first, second, strict=True)]
+    exact = on.totals(family, strength).estimates
+    held = {name: exact[name].held(exact[axis], at, slope) for name, slope in zip(MEASURES, slopes, strict=True) if name != axis}
     return Matched(family, strength, family.make(strength, on.rounds.length), held)
 
 

@@ -1,0 +1,145 @@
+"""Fitted schedules: on recorded rounds, the ω_1 … ω_L that spend least at an accept length, and how far the closed forms are from them.
+
+The search works on a table of costs; what is reported was evaluated on the rows. It starts from the best closed form, so that on the rounds
+it is fitted to it is never behind one; the figures that count are those on other prompts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .estimator import MEASURES, CostTable, Rounds, crossing, through
+from .recording import Recording
+from .schedules import FAMILIES, STRONGEST, WEAKEST, Evaluator, Family, matched
+
+SHARES = (0.03, 0.07, 0.12, 0.18, 0.25, 0.32, 0.4, 0.48, 0.56, 0.65)  # of the way from lossless to L + 1 tokens a call
+LARGEST = 20.0  # ω
+STEPS = 60
+LENGTHS = range(1, 11)
+
+
+def shortened(costs: CostTable, length: int) -> CostTable:
+    """The table for shorter drafts."""
+    return CostTable(costs.costs[:, :length], costs.ratio[:, :length])
+
+
+# ---- one fit
+
+
+def _slopes(costs: CostTable, log_omega: Tensor, measure: int) -> tuple[Tensor, Tensor, float]:
+    """Gradients of a measure and of tokens a call over log ω, and the measure."""
+    at = log_omega.clone().requires_grad_()
+    figures = costs.figures(at.exp())
+    spent, length = (torch.autograd.grad(figures[i], at, retain_graph=True)[0] for i in (measure, 0))
+    return spent, length, float(figures[measure])
+
+
+def _restored(costs: CostTable, log_omega: Tensor, along: Tensor, accept_length: float) -> Tensor:
+    """log ω moved along a direction until the accept length is met, within the limits."""
+
+    def moved(by: float) -> Tensor:
+        return (log_omega + by * along).clamp(0, torch.tensor(LARGEST).log())
+
+    def length(by: float) -> float:
+        return 1 + float(through(costs.ratio, moved(by).exp())[1].sum(1).mean())
+
+    low, high = -8.0, 8.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if length(middle) < accept_length else (low, middle)
+    return moved(high)
+
+
+def descend(costs: CostTable, omega: Tensor, accept_length: float, measure: int) -> Tensor:
+    """Projected gradient from a schedule with this accept length: downhill in the measure, tokens a call held, 1 <= ω <= LARGEST."""
+    here = omega.clamp(1, LARGEST).log()
+    step = 0.3
+    spent, length, value = _slopes(costs, here, measure)
+    for _ in range(STEPS):
+        free = (here > 0) | (spent < 0)  # at ω = 1 there is only a way up
+        downhill = torch.where(free, -spent + (spent @ length) / (length @ length) * length, 0.0)
+        size = downhill.abs().max()
+        if size < 1e-9 or step < 1e-3:
+            break
+        trial = _restored(costs, here + step * downhill / size, length / length.abs().max(), accept_length)
+        figures = _slopes(costs, trial, measure)
+        if figures[2] < value:
+            here, step = trial, 1.5 * step
+            spent, length, value = figures
+        else:
+            step /= 3
+    return here.exp()
+
+
+def starts(costs: CostTable, accept_length: float) -> dict[str, Tensor]:
+    """The closed forms of the token rule at this accept length."""
+    size = costs.ratio.shape[1]
+
+    def length(family: Family, strength: float) -> float:
+        return 1 + float(through(costs.ratio, family.make(strength, size))[1].sum(1).mean())
+
+    out = {}
+    for family in FAMILIES:
+        if not family.block:
+            strength = crossing(lambda s, f=family: length(f, s), accept_length, WEAKEST, STRONGEST)
+            if strength is not None:
+                out[family.name] = family.make(strength, size)
+    return out
+
+
+def fit(costs: CostTable, accept_length: float, measure: str = "bias") -> Tensor:
+    """The ω (L,) that spend least of a measure a token at an accept length."""
+    index = MEASURES.index(measure)
+    forms = [omega for omega in starts(costs, accept_length).values() if bool((omega >= 1).all())]
+    ranked = sorted(forms, key=lambda omega: float(costs.figures(omega)[index]))
+    fitted = [descend(costs, omega, accept_length, index) for omega in ranked[:3]]
+    return min([*fitted, ranked[0]], key=lambda omega: float(costs.figures(omega)[index]))
+
+
+# ---- a frontier, and what it is worth on other prompts
+
+
+@dataclass(frozen=True)
+class Point:
+    """A fitted schedule with its figures where it was fitted."""
+
+    omega: list[float]
+    accept_length: float
+    bias: float
+    kl: float
+
+
+def frontier(costs: CostTable, measure: str = "bias") -> list[Point]:
+    """Fitted schedules from lossless to loose."""
+    size = costs.ratio.shape[1]
+    lossless = float(costs.figures(torch.ones(size))[0])
+    out = [Point([1.0] * size, lossless, 0.0, 0.0)]
+    for share in SHARES:
+        omega = fit(costs, lossless + share * (size + 1 - lossless), measure)
+        figures = costs.figures(omega)
+        out.append(Point([round(x, 4) for x in omega.tolist()], *(float(x) for x in figures[:3])))
+    return out
+
+
+def halves(recorded: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
+    """Recordings of every other prompt, to fit on and to check on."""
+    prompts = list(dict.fromkeys(r.prompt for r in recorded))
+    first = set(prompts[::2])
+    return [r for r in recorded if r.prompt in first], [r for r in recorded if r.prompt not in first]
+
+
+def as_family(name: str, points: Sequence[Point], by: str) -> Family:
+    """Schedules between the points of a frontier, their strength being 1 plus a figure of theirs."""
+    values = torch.tensor([getattr(p, by) for p in points], dtype=torch.float64)
+    omegas = torch.tensor([p.omega for p in points])
+
+    def make(strength: float, length: int) -> Tensor:
+        at = min(max(strength - 1, float(values[0])), float(values[-1]))
+        right = int(torch.searchsorted(values, at).clamp(1, len(values) - 1))
+        share = (at - float(values[right - 1])) / float(values[right] - values[right - 1])
+        return torch.lerp(omegas[right - 1], omegas[right], share)[:length]
+
+    return Family(name, name, False, make, tuple(1 + float(v) for v in values[1:]))
