@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -23,7 +24,9 @@ from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, veri
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
 Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
 
-Form = Literal["lossless", "annealed", "uniform"] | None
+Form = Literal["lossless", "annealed", "uniform", "fitted"] | None
+
+FRONTIERS = Path(__file__).resolve().parents[1] / "assets" / "meadow" / "fitted.json"
 
 BLOCK = 1024  # codes whose distances are held at once
 NEIGHBOURS = int(SETTINGS["neighbours"].limits[1]) + 1  # LANTERN's own residual looks at one more than can be borrowed from
@@ -72,6 +75,20 @@ def _annealed(s: Settings, length: int) -> Tensor:
 
 def _uniform(s: Settings, length: int) -> Tensor:
     return schedules.uniform(length, s.delta)
+
+
+@lru_cache(maxsize=1)
+def _frontiers() -> dict[int, list[tuple[float, list[float]]]]:
+    """By draft length: (bias a token, ω) of the schedules that `eval schedules` fitted on meadow, bias rising from 0."""
+    stored = json.loads(FRONTIERS.read_text(encoding="utf-8"))["lengths"]
+    return {int(length): [(bias, omega) for bias, omega in points] for length, points in stored.items()}
+
+
+def _fitted(s: Settings, length: int) -> Tensor:
+    """The fastest schedule within the bias budget. Positions behind those that were fitted are lossless."""
+    frontiers = _frontiers()
+    row = schedules.between(frontiers[min(length, max(frontiers))], s.bias)
+    return F.pad(row, (0, length - len(row)), value=1.0)
 
 
 def _none(*_: Settings | int) -> Tensor:
@@ -204,6 +221,17 @@ METHODS: dict[str, Method] = {
             verifier=_relaxed,
             form="uniform",
             uses=("delta", *TREE),
+        ),
+        Method(
+            name="coolsd-fitted",
+            title="COOL-SD, fitted",
+            about="A bias a token is named; ω is the fastest schedule within it, as fitted on meadow's recorded rows (ours).",
+            source="derived",
+            lossless=False,
+            schedule=_fitted,
+            verifier=_relaxed,
+            form="fitted",
+            uses=("bias",),
         ),
         Method(
             name="block",

@@ -4,6 +4,8 @@ Knows nothing of rows or rules. A schedule is a (length,) float32 tensor; entry 
 start of the round and not of the picture. ω = 1 is lossless, above 1 accepts more than lossless, below 1 less (and is still exact).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,19 @@ def window(length: int, omega: float, positions: int) -> Tensor:
     row = torch.ones(length)
     row[:positions] = float(omega)
     return row
+
+
+def between(frontier: Sequence[tuple[float, Sequence[float]]], at: float) -> Tensor:
+    """ω at a value between those of a frontier, by interpolation (ours); beyond its ends that of the end. (length,) float32.
+
+    Args:
+        frontier: (value, ω) of two schedules or more, values rising.
+    """
+    values = [value for value, _ in frontier]
+    right = next((i for i, value in enumerate(values[1:], 1) if value >= at), len(values) - 1)
+    share = (at - values[right - 1]) / (values[right] - values[right - 1])
+    low, high = (torch.tensor(frontier[i][1]) for i in (right - 1, right))
+    return torch.lerp(low, high, min(max(share, 0.0), 1.0))
 
 
 def lossless(length: int) -> Tensor:

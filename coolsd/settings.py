@@ -128,6 +128,16 @@ class Settings:
         slider=(1, 10, 1),
         group="schedule",
     )
+    bias: float = _row(
+        "number",
+        0.06,
+        "the bias budget",
+        "Bias budget a token",
+        "coolsd-fitted takes the fastest schedule that stays within it (total variation a token, as fitted on meadow)",
+        limits=(0.0, 0.3),
+        slider=(0.0, 0.2, 0.005),
+        group="schedule",
+    )
     tree: str = _row(
         "tree",
         "auto",

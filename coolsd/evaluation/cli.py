@@ -150,14 +150,19 @@ def schedules(args: argparse.Namespace) -> None:
     """Every schedule on the rows of the same lossless runs."""
     from dataclasses import replace
 
+    from ..data.store import save_text
     from .claims.evidence import QUICK, Size, evaluate, words
 
-    study = _study(args, ASSETS)
+    own = args.target == "meadow"
+    study = _study(args, ASSETS if own else args.folder / Path(args.target).name)
     size = QUICK if args.quick else Size()
-    given = {"seeds": args.seeds, "prompts": args.prompts, "recorded": args.recorded_length}
-    size = replace(size, length=args.draft_length, check=size.check and not args.no_checks, **{k: v for k, v in given.items() if v})
+    given = {"seeds": args.seeds, "prompts": args.prompts, "recorded": args.recorded_length, "checked": args.checks}
+    size = replace(size, length=args.draft_length, **{name: value for name, value in given.items() if value is not None})
     settings = {name: value for name, value in _settings(args).items() if name != "draft_length"}
     report = {"command": _command(args)} | evaluate(study, size, settings)
+    if lengths := report.pop("frontiers", None):
+        stored = {name: report[name] for name in ("command", "target", "weights", "settings")} | {"lengths": lengths}
+        save_text((args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored) + "\n")
     _write(args, "schedules", report)
     print("\n".join(words(report)))
 
@@ -216,6 +221,6 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         if run is schedules:
             command.add_argument("--prompts", type=int, help="of the fixed ones, the independent units of all intervals (default all 30)")
             command.add_argument("--recorded-length", type=int, help="draft positions recorded, for any draft length up to it (default 10)")
-            command.add_argument("--no-checks", action="store_true", help="leave out the real runs held against the predictions")
+            command.add_argument("--checks", type=int, help="prompts of the real runs held against the predictions (default 12, 0: none)")
         if run in (quality, claims, schedules):
             command.add_argument("--draft-length", type=int, default=DRAFT_LENGTH, help=f"default {DRAFT_LENGTH}")

@@ -10,7 +10,7 @@ from tables import Toy, enumerate_round, relaxed_kept, relaxed_step
 from toy import ToyPair
 
 from coolsd import stream
-from coolsd.evaluation.claims import estimator, evidence
+from coolsd.evaluation.claims import estimator, evidence, fitted
 from coolsd.evaluation.claims import schedules as compared
 from coolsd.evaluation.claims.checks import CHECKS
 from coolsd.evaluation.claims.estimator import Estimate, Rounds, evaluate
@@ -186,6 +186,58 @@ def test_log_p_and_entropy_cancel_for_lossless_runs_alone(tmp_path, monkeypatch)
     assert errors_from_zero("relaxed") > 5
 
 
+# ---- fitted schedules
+
+
+def drafted(prompts: int, rounds: int, generator: torch.Generator) -> list[Recording]:
+    """Rounds after random contexts, without an engine; a prompt's rounds come after the same context."""
+    none, recorded = torch.zeros(1), []
+    for n in range(prompts):
+        context = torch.randint(CODES, (1, 2), generator=generator).expand(rounds, 2)
+        drafts = TOY.draft(context, LENGTH, generator)
+        p, q = TOY.rows(context, drafts)
+        recorded.append(Recording(str(n), 0, p[:, :-1], q, drafts, none, none))
+    return recorded
+
+
+def toy_costs(prompts: int = 8, seed: int = 3) -> estimator.CostTable:
+    return estimator.CostTable.of(Rounds.of(drafted(prompts, 40, torch.Generator().manual_seed(seed)), LENGTH))
+
+
+@pytest.mark.parametrize("measure", ["bias", "kl"])
+def test_no_schedule_of_a_random_search_spends_less_than_the_fitted_one(measure):
+    costs, index = toy_costs(), estimator.MEASURES.index(measure)
+    lossless_length = float(costs.figures(torch.ones(LENGTH))[0])
+    for share in (0.1, 0.3):
+        accept_length = lossless_length + share * (LENGTH + 1 - lossless_length)
+        omega = fitted.fit(costs, accept_length, measure)
+        figures = costs.figures(omega)
+        assert float(figures[0]) == pytest.approx(accept_length, abs=1e-4)
+        assert bool(((omega >= 1) & (omega <= fitted.LARGEST + 1e-4)).all())
+        spent = {name: float(costs.figures(form)[index]) for name, form in fitted.starts(costs, accept_length).items()}
+        assert float(figures[index]) <= min(spent.values()) + 1e-9
+        assert float(figures[index]) < spent["paper"] - 0.005, "the search moves"
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(60):
+            way = torch.rand(LENGTH, generator=generator) ** 3
+            rival = fitted._restored(costs, torch.zeros(LENGTH), way, accept_length).exp()
+            if abs(float(costs.figures(rival)[0]) - accept_length) < 1e-4:
+                assert float(figures[index]) <= float(costs.figures(rival)[index]) + 2e-4
+
+
+def test_a_budget_is_kept_on_prompts_that_were_not_fitted():
+    points = fitted.frontier(toy_costs(40))
+    biases = [p.bias for p in points]
+    assert biases == sorted(biases)
+    assert [p.accept_length for p in points] == sorted(p.accept_length for p in points)
+    fresh = compared.Evaluator(Rounds.of(drafted(40, 40, torch.Generator().manual_seed(99)), LENGTH))
+    for row in fitted.budgets(fresh, points)[1:]:
+        spread = 3 * row["bias"]["error"]
+        assert row["bias"]["value"] == pytest.approx(row["budget"], abs=0.1 * row["budget"] + spread)
+        assert all(gap["value"] > -3 * gap["error"] - 0.005 for gap in row["ahead"].values())
+        assert len(row["ahead"]) > 5
+
+
 # ---- intervals and comparisons
 
 
@@ -198,17 +250,6 @@ def test_a_ratio_estimate_covers_its_truth_as_often_as_it_says():
         interval = Estimate.ratio(tokens, calls).to_dict()
         held += interval["low"] <= 3 <= interval["high"]
     assert 0.92 < held / 400 < 0.975
-
-
-def drafted(prompts: int, rounds: int, generator: torch.Generator) -> list[Recording]:
-    """Rounds after random contexts, without an engine; a prompt's rounds come after the same context."""
-    none, recorded = torch.zeros(1), []
-    for n in range(prompts):
-        context = torch.randint(CODES, (1, 2), generator=generator).expand(rounds, 2)
-        drafts = TOY.draft(context, LENGTH, generator)
-        p, q = TOY.rows(context, drafts)
-        recorded.append(Recording(str(n), 0, p[:, :-1], q, drafts, none, none))
-    return recorded
 
 
 def test_the_error_at_an_equal_figure_counts_that_the_strength_was_fitted(monkeypatch):
@@ -236,7 +277,7 @@ def test_the_whole_report_agrees_with_real_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(estimator, "GRID", torch.tensor([1.0, 1.3, 2.0, 4.0, 20.0]))
     monkeypatch.setattr(evidence, "AXES", {"accept_length": (2.6,), "bias": (0.05,)})
     study = Study(tmp_path, target="toy", opener=lambda target, dtype: toy_pair(40))
-    found = report(study, Size(prompts=6, recorded=4, length=3), COMMON)
+    found = report(study, Size(prompts=6, recorded=4, length=3, checked=6, fitted=False), COMMON)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     apart = [row[name]["difference"] for row in found["checks"] for name in ("accept_length", "bias")]
     assert len(found["checks"]) == len(CHECKS) >= 6

@@ -94,14 +94,19 @@ def measured(figures: Sequence[dict[str, float]], prompts: Sequence[str]) -> dic
 def compare(
     on: Evaluator, pair: Callable[[], Pair], path: Path, jobs: Sequence[tuple[str, int]], common: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Every check: predicted, measured, and the difference with its error. JSON values."""
+    """Every check: predicted, measured, and the difference with its error. JSON values.
+
+    Args:
+        jobs: (prompt, seed) of the first recordings: predictions are for the same prompts.
+    """
     families = {family.name: family for family in FAMILIES}
     every = [(check, prompt, seed + OTHER_SEEDS) for check in CHECKS for prompt, seed in jobs]
     figures = runs(pair, path, every, on.rounds.length, common)
+    prompts = len({prompt for prompt, _ in jobs})
     out = []
     for n, check in enumerate(CHECKS):
         real = measured(figures[n * len(jobs) : (n + 1) * len(jobs)], [prompt for prompt, _ in jobs])
-        predicted = on.totals(families[check.family], check.strength).estimates
+        predicted = on.totals(families[check.family], check.strength).first(prompts).estimates
         row: dict[str, Any] = {"label": check.label, "method": check.method, "settings": dict(check.settings)}
         for name in ("accept_length", "bias"):
             apart = real[name] - predicted[name]

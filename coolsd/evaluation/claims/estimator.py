@@ -117,6 +117,10 @@ class Totals:
     kl: Tensor
     log_p: Tensor
 
+    def first(self, prompts: int) -> "Totals":
+        """Of the first prompts alone."""
+        return Totals(*(getattr(self, name)[:prompts] for name in self.__dataclass_fields__))
+
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """Tokens a call; bias, KL and shift of log p a token."""
@@ -202,6 +206,7 @@ class CostTable:
 
     costs: Tensor  # (G, L, R, 3) float32, the rounds of all recordings one behind the other
     ratio: Tensor  # (R, L) float64
+    prompt: Tensor  # (R,) int64
 
     @classmethod
     def of(cls, rounds: Rounds) -> "CostTable":
@@ -210,19 +215,34 @@ class CostTable:
         for omega, costs in zip(GRID, every, strict=True):
             rows = [token_costs(rounds, i, omega.expand(rounds.length)) for i in range(len(rounds.p))]
             costs.copy_(torch.cat(rows).transpose(0, 1))
-        return cls(every, torch.cat(rounds.ratio))
+        return cls(every, torch.cat(rounds.ratio), rounds.prompt.repeat_interleave(torch.tensor([len(one) for one in rounds.ratio])))
 
-    def figures(self, omega: Tensor) -> Tensor:
-        """Tokens a call, and bias, KL and shift a token, of a schedule (L,): (4,) float64, differentiable."""
+    def shortened(self, length: int) -> "CostTable":
+        """For shorter drafts."""
+        return CostTable(self.costs[:, :length], self.ratio[:, :length], self.prompt)
+
+    def _rounds(self, omega: Tensor) -> tuple[Tensor, Tensor]:
+        """Expected accepted drafts (R,) and costs (R, 3) of each round."""
         reach, accepted = through(self.ratio, omega)
         right = torch.searchsorted(GRID, omega.detach().clamp(GRID[0], GRID[-1])).clamp(min=1)
         share = ((omega - GRID[right - 1]) / (GRID[right] - GRID[right - 1])).clamp(0, 1)
         position = torch.arange(len(omega))
         low, high = (self.costs[at, position] for at in (right - 1, right))
         costs = torch.lerp(low, high, share[:, None, None].float())
-        tokens = len(reach) + accepted.sum()
-        spent = torch.einsum("rl,lrm->m", reach.float(), costs)
-        return torch.cat(((tokens / len(reach))[None], spent / tokens))
+        return accepted.sum(1), (reach.float().T[..., None] * costs).sum(0)
+
+    def figures(self, omega: Tensor) -> Tensor:
+        """Tokens a call, and bias, KL and shift a token, of a schedule (L,): (4,), differentiable."""
+        accepted, costs = self._rounds(omega)
+        tokens = len(accepted) + accepted.sum()
+        return torch.cat(((tokens / len(accepted))[None], costs.sum(0) / tokens))
+
+    def totals(self, omega: Tensor) -> Totals:
+        """As `evaluate`, nearly."""
+        accepted, costs = self._rounds(omega)
+        rounds = torch.cat((torch.ones_like(accepted)[:, None], (1 + accepted)[:, None], costs.double()), 1)
+        grouped = torch.zeros(int(self.prompt.max()) + 1, 5, dtype=torch.float64).index_add_(0, self.prompt, rounds)
+        return Totals(*grouped.unbind(1))
 
 
 # ---- at an equal figure

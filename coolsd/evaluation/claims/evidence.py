@@ -11,7 +11,7 @@ from ..batching import batched
 from ..prompts import FIXED
 from ..samples import LANES
 from ..study import Study
-from . import checks
+from . import checks, fitted
 from .estimator import Estimate, Rounds
 from .recording import LENGTH, Recording, recordings
 from .schedules import AXES, FAMILIES, Evaluator, by_position, curve, lines, table
@@ -21,16 +21,17 @@ CAVEAT = "Prefixes are those of lossless pictures: that a relaxed method goes on
 
 @dataclass(frozen=True)
 class Size:
-    """How much is recorded and for which draft length it is read. check: hold real runs against it."""
+    """How much is recorded and for which draft length it is read."""
 
     prompts: int = len(FIXED)
     seeds: int = 1
     recorded: int = LENGTH
     length: int = 5
-    check: bool = True
+    checked: int = 12  # prompts of the real runs held against the predictions
+    fitted: bool = True
 
 
-QUICK = Size(prompts=4, check=False)
+QUICK = Size(prompts=4, checked=0, fitted=False)
 
 
 def martingale(recorded: Sequence[Recording]) -> Estimate:
@@ -72,8 +73,10 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
         "curves": [curve(on, family) for family in FAMILIES],
         "tables": [table(on, axis, at) for axis, values in AXES.items() for at in values],
     }
-    if size.check:
-        report["checks"] = checks.compare(on, pair, folder / "runs.jsonl", jobs[: size.prompts], common)
+    if size.fitted:
+        report["fitted"], report["frontiers"] = fitted.evaluate(recorded, size.length, range(1, size.recorded + 1))
+    if size.checked:
+        report["checks"] = checks.compare(on, pair, folder / "runs.jsonl", jobs[: size.checked], common)
     return report
 
 
@@ -84,8 +87,10 @@ def words(report: dict[str, Any]) -> list[str]:
         f"{report['rounds']} rounds of Eagle-1 over {report['size']['prompts']} prompts, read at draft length {report['size']['length']}",
         f"mean of log p + H over its tokens {drift['value']:+.4f} ± {drift['error']:.4f} (lossless: 0)",
         "acceptance by position, once reached: " + " ".join(f"{share:.3f}" for share in positions["accepted"]),
-        *lines(report),
+        *lines(report["tables"]),
     ]
+    if "fitted" in report:
+        out += [*lines(report["fitted"]["tables"]), *fitted.lines(report["fitted"])]
     if "checks" in report:
         out += checks.lines(report["checks"])
     return [*out, report["caveat"]]

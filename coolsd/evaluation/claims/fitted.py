@@ -5,25 +5,21 @@ it is fitted to it is never behind one; the figures that count are those on othe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...schedules import between
 from .estimator import MEASURES, CostTable, Rounds, crossing, through
 from .recording import Recording
-from .schedules import FAMILIES, STRONGEST, WEAKEST, Evaluator, Family, matched
+from .schedules import AXES, FAMILIES, STRONGEST, WEAKEST, Evaluator, Family, matched, table
 
 SHARES = (0.03, 0.07, 0.12, 0.18, 0.25, 0.32, 0.4, 0.48, 0.56, 0.65)  # of the way from lossless to L + 1 tokens a call
 LARGEST = 20.0  # ω
 STEPS = 60
 LENGTHS = range(1, 11)
-
-
-def shortened(costs: CostTable, length: int) -> CostTable:
-    """The table for shorter drafts."""
-    return CostTable(costs.costs[:, :length], costs.ratio[:, :length])
 
 
 # ---- one fit
@@ -34,7 +30,7 @@ def _slopes(costs: CostTable, log_omega: Tensor, measure: int) -> tuple[Tensor, 
     at = log_omega.clone().requires_grad_()
     figures = costs.figures(at.exp())
     spent, length = (torch.autograd.grad(figures[i], at, retain_graph=True)[0] for i in (measure, 0))
-    return spent, length, float(figures[measure])
+    return spent, length, float(figures[measure].detach())
 
 
 def _restored(costs: CostTable, log_omega: Tensor, along: Tensor, accept_length: float) -> Tensor:
@@ -124,6 +120,12 @@ def frontier(costs: CostTable, measure: str = "bias") -> list[Point]:
     return out
 
 
+def as_family(name: str, points: Sequence[Point]) -> Family:
+    """Schedules along a frontier, their strength being the accept length where they were fitted."""
+    pairs = [(p.accept_length, p.omega) for p in points]
+    return Family(name, name, False, lambda strength, length: between(pairs, strength)[:length], tuple(at for at, _ in pairs[1:]))
+
+
 def halves(recorded: Sequence[Recording]) -> tuple[list[Recording], list[Recording]]:
     """Recordings of every other prompt, to fit on and to check on."""
     prompts = list(dict.fromkeys(r.prompt for r in recorded))
@@ -131,15 +133,53 @@ def halves(recorded: Sequence[Recording]) -> tuple[list[Recording], list[Recordi
     return [r for r in recorded if r.prompt in first], [r for r in recorded if r.prompt not in first]
 
 
-def as_family(name: str, points: Sequence[Point], by: str) -> Family:
-    """Schedules between the points of a frontier, their strength being 1 plus a figure of theirs."""
-    values = torch.tensor([getattr(p, by) for p in points], dtype=torch.float64)
-    omegas = torch.tensor([p.omega for p in points])
+def budgets(on: Evaluator, points: Sequence[Point]) -> list[dict[str, Any]]:
+    """On other prompts: what a bias budget really costs, and how far ahead of the closed forms its schedule is at that bias."""
+    out = []
+    for budget in AXES["bias"]:
+        omega = between([(p.bias, p.omega) for p in points], budget)
+        own = on.totals(Family("budget", "", False, lambda _, length, omega=omega: omega[:length], ()), 1.0).estimates
+        row = {"budget": budget, "omega": omega.tolist(), "ahead": {}} | {name: own[name].to_dict() for name in MEASURES}
+        for family in FAMILIES:
+            other = None if family.block else matched(on, family, "bias", own["bias"].value)
+            if other is not None:
+                gap = own["accept_length"] - other.estimates["accept_length"]
+                row["ahead"][family.name] = gap.to_dict() | {"decides": gap.decides()}
+        out.append(row)
+    return out
 
-    def make(strength: float, length: int) -> Tensor:
-        at = min(max(strength - 1, float(values[0])), float(values[-1]))
-        right = int(torch.searchsorted(values, at).clamp(1, len(values) - 1))
-        share = (at - float(values[right - 1])) / float(values[right] - values[right - 1])
-        return torch.lerp(omegas[right - 1], omegas[right], share)[:length]
 
-    return Family(name, name, False, make, tuple(1 + float(v) for v in values[1:]))
+def evaluate(recorded: Sequence[Recording], length: int, lengths: Sequence[int] = LENGTHS) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fit on half of the prompts and check on the others.
+
+    Returns:
+        Frontiers, tables and budgets on fresh prompts, for the report; and by draft length the frontier over bias, as
+        `coolsd-fitted` reads it. JSON values.
+    """
+    mine, fresh = halves(recorded)
+    longest = max(length, *lengths)
+    costs, on = CostTable.of(Rounds.of(mine, longest)), Evaluator(Rounds.of(fresh, length))
+    stored = {size: frontier(costs.shortened(size)) for size in lengths}
+    fitted = {"bias": stored.get(length) or frontier(costs.shortened(length)), "kl": frontier(costs.shortened(length), "kl")}
+    families = [family for family in FAMILIES if not family.block]
+    families += [as_family(f"fitted by {measure}", points) for measure, points in fitted.items()]
+    report = {
+        "prompts": {"fitted on": len({r.prompt for r in mine}), "checked on": on.rounds.prompts},
+        "frontiers": {measure: [asdict(point) for point in points] for measure, points in fitted.items()},
+        "tables": [table(on, "accept_length", at, families, "fitted by bias") for at in AXES["accept_length"]],
+        "budgets": budgets(on, fitted["bias"]),
+    }
+    return report, {str(size): [[round(p.bias, 5), p.omega] for p in points] for size, points in stored.items()}
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """The budgets in words."""
+    out = [f"fitted on {report['prompts']['fitted on']} prompts, on {report['prompts']['checked on']} others:"]
+    for row in report["budgets"]:
+        omega = " ".join(f"{x:.2f}" for x in row["omega"])
+        best = min(row["ahead"], key=lambda name: row["ahead"][name]["value"], default=None)
+        beside = f"; {row['ahead'][best]['value']:+.3f} ± {row['ahead'][best]['error']:.3f} tokens a call against {best}" if best else ""
+        out.append(
+            f"  budget {row['budget']:g}: bias {row['bias']['value']:.4f}, {row['accept_length']['value']:.3f} a call, ω {omega}{beside}"
+        )
+    return out

@@ -119,11 +119,11 @@ def matched(on: Evaluator, family: Family, axis: str, at: float) -> Matched | No
     return Matched(family, strength, family.make(strength, on.rounds.length), held)
 
 
-def table(on: Evaluator, axis: str, at: float, families: Sequence[Family] = FAMILIES) -> dict[str, Any]:
-    """Every family at one figure of an axis, and less the uniform schedule. JSON values; families that do not reach it are named."""
+def table(on: Evaluator, axis: str, at: float, families: Sequence[Family] = FAMILIES, reference: str = REFERENCE) -> dict[str, Any]:
+    """Every family at one figure of an axis, and less the reference. JSON values; families that do not reach it are named."""
     rows, missing = [], []
     every = {family.name: matched(on, family, axis, at) for family in families}
-    base = every[REFERENCE]
+    base = every[reference]
     for family in families:
         one = every[family.name]
         if one is None:
@@ -131,18 +131,19 @@ def table(on: Evaluator, axis: str, at: float, families: Sequence[Family] = FAMI
             continue
         row = {"family": family.name, "strength": one.strength, "omega": one.omega.tolist()}
         row |= {name: estimate.to_dict() for name, estimate in one.estimates.items()}
-        if base is not None and family.name != REFERENCE:
+        if base is not None and family.name != reference:
             gaps = {name: estimate - base.estimates[name] for name, estimate in one.estimates.items()}
             row["against"] = {name: gap.to_dict() | {"decides": gap.decides()} for name, gap in gaps.items()}
         rows.append(row)
-    return {"axis": axis, "at": at, "rows": rows, "not reached": missing}
+    return {"axis": axis, "at": at, "against": reference, "rows": rows, "not reached": missing}
 
 
 def curve(on: Evaluator, family: Family) -> dict[str, Any]:
-    """A family over its grid."""
+    """A family over its grid; from the table of costs where it has one."""
     points = []
     for strength in family.grid:
-        estimates = on.totals(family, strength).estimates
+        totals = on.totals(family, strength) if family.block else on.costs.totals(family.make(strength, on.rounds.length))
+        estimates = totals.estimates
         points.append({"strength": strength} | {name: estimate.to_dict() for name, estimate in estimates.items()})
     return {"family": family.name, "label": family.label, "paper": family.paper, "points": points}
 
@@ -154,12 +155,13 @@ def by_position(rounds: Rounds) -> dict[str, list[float]]:
     return {"tv": apart.mean(0).tolist(), "accepted": (accepted.sum(0) / reach.sum(0)).tolist()}
 
 
-def lines(report: dict[str, Any]) -> list[str]:
-    """The tables in words, for a terminal."""
+def lines(tables: Sequence[dict[str, Any]]) -> list[str]:
+    """Tables in words, for a terminal; in brackets less the reference."""
     out = []
-    for one in report["tables"]:
+    for one in tables:
         names = [name for name in MEASURES if name != one["axis"]]
-        out.append(f"at {one['axis'].replace('_', ' ')} {one['at']:g}" + "".join(f"{name.replace('_', ' '):>28}" for name in names))
+        title = f"at {one['axis'].replace('_', ' ')} {one['at']:g}, against {one['against']}"
+        out.append(f"{title:<26}" + "".join(f"{name.replace('_', ' '):>28}" for name in names))
         for row in one["rows"]:
             cells = []
             for name in names:
