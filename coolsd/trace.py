@@ -117,7 +117,10 @@ class Stats:
     examined: tuple[int, ...]  # rounds that looked at it (all earlier ones accepted)
     accept_prob: tuple[float | None, ...]  # mean f over examined; None where none was
     accepted_share: tuple[float | None, ...]  # accepted ÷ offered (unconditional)
-    conditional_share: tuple[float | None, ...]  # accepted ÷ examined
+    conditional_share: tuple[float | None, ...]  # accepted ÷ rounds that accepted all earlier ones
+    drift: float | None  # mean of log p + entropy a token, nats: 0 on average where tokens are drawn from p; None in runs of schema 1
+    drift_error: float | None  # its standard error
+    outside: int  # tokens that the target cannot emit, p = 0: not in the drift
 
 
 def plain(value: Any) -> Any:
@@ -145,12 +148,29 @@ def _ratio(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
 
 
+def drift(rounds: list[Round]) -> tuple[float | None, float | None, int]:
+    """Mean of log p(x) + H(p) over the emitted tokens, its standard error, and how many tokens had p = 0.
+
+    Whatever came before, the mean is 0 for a token drawn from p, so that the sums form a martingale: a lossless method stays at 0, and
+    log p itself, which varies with how predictable a picture is, scatters several times more (derived).
+    """
+    pairs = [pair for r in rounds if r.log_p is not None for pair in zip(r.log_p, r.entropy, strict=True)]
+    terms = [log_p + entropy for log_p, entropy in pairs if log_p is not None]
+    if len(terms) < 2:
+        return None, None, len(pairs) - len(terms)
+    mean = sum(terms) / len(terms)
+    spread = sum((term - mean) ** 2 for term in terms) / (len(terms) - 1)
+    return mean, (spread / len(terms)) ** 0.5, len(pairs) - len(terms)
+
+
 def statistics(rounds: list[Round]) -> Stats:
     """Figures of the rounds so far; every ratio is taken here, at read time, from plain counts."""
     depth = max((r.drafted for r in rounds), default=0)
     offered = [sum(r.drafted > i for r in rounds) for i in range(depth)]
     examined = [[r.accept_prob[i] for r in rounds if len(r.accept_prob) > i] for i in range(depth)]
     accepted = [sum(r.accepted > i for r in rounds) for i in range(depth)]
+    reached = [sum(r.drafted > i and r.accepted >= i for r in rounds) for i in range(depth)]
+    mean_drift, drift_error, outside = drift(rounds)
     tokens = sum(len(r.tokens) for r in rounds)
     parts = {part: sum(getattr(r, f"{part}_seconds") for r in rounds) for part in ("draft", "target", "verify", "other")}
     seconds = sum(parts.values())
@@ -169,7 +189,10 @@ def statistics(rounds: list[Round]) -> Stats:
         examined=tuple(len(f) for f in examined),
         accept_prob=tuple(_ratio(sum(f), len(f)) for f in examined),
         accepted_share=tuple(_ratio(a, n) for a, n in zip(accepted, offered, strict=True)),
-        conditional_share=tuple(_ratio(a, len(f)) for a, f in zip(accepted, examined, strict=True)),
+        conditional_share=tuple(_ratio(a, n) for a, n in zip(accepted, reached, strict=True)),
+        drift=mean_drift,
+        drift_error=drift_error,
+        outside=outside,
     )
 
 

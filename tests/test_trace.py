@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,25 @@ def test_statistics_of_three_rounds():
     assert s.seconds == pytest.approx(0.57)
     assert (s.draft_seconds, s.target_seconds, s.verify_seconds, s.other_seconds) == pytest.approx((0.08, 0.40, 0.06, 0.03))
     assert s.tokens_per_second == pytest.approx(9 / 0.57)
+
+
+def test_a_share_given_that_earlier_drafts_were_accepted_is_so_for_blocks_too():
+    """A block examines all positions: of two that accepted 0 and 2 of 3, one reaches the second, which it accepts."""
+    kinds = (("recovered",), ("accepted", "accepted", "recovered"))
+    block = [a_round(i, i, (1,) * len(k), k, 3, (0.5, 0.4, 0.3), (0.0,) * 3) for i, k in enumerate(kinds)]
+    assert statistics(block).conditional_share == (0.5, 1.0, 0.0)
+
+
+def test_the_drift_is_the_mean_of_log_p_and_entropy_with_its_error():
+    one = replace(ROUNDS[1], log_p=(-1.0, None, -3.0), entropy=(1.5, 9.0, 2.0))
+    two = replace(ROUNDS[3], log_p=(-2.0,), entropy=(2.2,))
+    s = statistics([ROUNDS[0], one, two])
+    terms = [0.5, -1.0, 0.2]
+    assert s.drift == pytest.approx(sum(terms) / 3)
+    assert s.drift_error == pytest.approx((sum((x - s.drift) ** 2 for x in terms) / 2 / 3) ** 0.5)
+    assert s.outside == 1
+    old = statistics(ROUNDS)
+    assert (old.drift, old.drift_error, old.outside) == (None, None, 0)
 
 
 def test_statistics_of_nothing():

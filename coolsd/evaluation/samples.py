@@ -47,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Sample:
-    """A decoded picture. log_prob: see `log_prob`."""
+    """A decoded picture. log_prob: see `log_prob`; drift and outside: see `trace.drift`, None and 0 in pictures stored without them."""
 
     label: str
     prompt: str
@@ -57,6 +57,8 @@ class Sample:
     accept_length: float
     bias_spent: float  # Σ over the picture, so that ÷ tokens is the bias a token
     log_prob: float
+    drift: float | None = None
+    outside: int = 0
 
 
 def log_prob(pair: Pair, prompt: str, tokens: Sequence[int], cfg_scale: float) -> float:
@@ -96,7 +98,8 @@ def _decode(pair: Pair, job: Job) -> list[Round]:
 def _scored(pair: Pair, job: Job, rounds: list[Round]) -> Sample:
     tokens, stats = [t for r in rounds for t in r.tokens], statistics(rounds)
     score = log_prob(pair, job.prompt, tokens, _settings(job).cfg_scale)
-    return Sample(job.label, job.prompt, job.seed, tokens, stats.target_calls, stats.accept_length, stats.bias_spent, score)
+    figures = (stats.target_calls, stats.accept_length, stats.bias_spent, score, stats.drift, stats.outside)
+    return Sample(job.label, job.prompt, job.seed, tokens, *figures)
 
 
 # ---- what is stored

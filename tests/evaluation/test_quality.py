@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 
@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tables import Toy
 from tiny import CONFIG, tiny_pair, vqvae, write_tiny
+from toy import ToyPair
 
 import coolsd.__main__ as cli
+from coolsd import statistics, stream
 from coolsd.data import features, metrics, store
 from coolsd.data.pictures import square
 from coolsd.evaluation import photos, samples, specks
@@ -309,7 +312,11 @@ def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_pa
         for figure in ("kid", "log_prob"):
             assert difference[figure]["value"] == pytest.approx(after[figure]["value"] - before[figure]["value"], abs=1e-9)
     assert report["photos"] == 16
-    assert report["verdicts"][0].startswith("Eagle-1 agrees with AR within error (1 % level): ")
+    assert any(line.startswith("Eagle-1 agrees with AR within error (1 % level): ") for line in report["verdicts"])
+    assert all(row["drift"]["outside"] == 0 for row in report["rows"])
+    drifts = {line.split(" ")[0]: line for line in report["verdicts"] if "log p + H" in line}
+    assert {"AR", "Eagle-1", "COOL-SD"} == set(drifts)
+    assert "NOT" not in drifts["AR"] + drifts["Eagle-1"]
     assert any(line.startswith("Bias a token") and line.endswith("monotone in δ.") for line in report["verdicts"])
     section = cards.quality_section({"command": "eval quality"} | report)
     assert "8 pictures a method" in section
@@ -323,6 +330,41 @@ def step(kid: float, log_prob: float, p: float = 0.5) -> dict:
 def row(label: str, kid: float, log_prob: float, bias: float, against: dict | None) -> dict:
     figures = {"kid": {"value": kid, "error": 0.01}, "log_prob": {"value": log_prob, "error": 0.01}}
     return {"label": label, "bias_per_token": bias, "against_ar": against} | figures
+
+
+def drift_row(label: str, value: float, error: float = 0.01, outside: int = 0) -> dict:
+    return {"label": label, "pictures": 50, "drift": {"value": value, "error": error, "outside": outside}}
+
+
+def test_the_martingale_decides_only_where_its_control_fails():
+    names = ["ar", "eagle1", "coolsd"]
+    good = [drift_row("AR", 0.01), drift_row("E", -0.02), drift_row("C", -0.08)]
+    seen = methods.martingale_verdicts(good, names)
+    assert ["within error" in line for line in seen] == [True, True, False]
+    assert "is seen to depart" in seen[2]
+    blind = methods.martingale_verdicts([*good[:2], drift_row("C", -0.02)], names)
+    assert blind[1].startswith("E undecided: about 147 pictures would show a control to depart")
+    assert "undecided; about 147 pictures" in blind[2]
+    assert "no relaxed method was measured as a control" in methods.martingale_verdicts(good[:2], names[:2])[1]
+    wrong = methods.martingale_verdicts([good[0], drift_row("E", 0.03), good[2]], names)
+    assert "does NOT draw from the target" in wrong[1]
+    outside = methods.martingale_verdicts([good[0], drift_row("E", 0.0, outside=1), good[2]], names)
+    assert "NOT" in outside[1]
+    assert "1 tokens that the target cannot emit" in outside[1]
+    assert methods.martingale_verdicts([{"label": "old", "drift": None}], ["ar"]) == []
+
+
+def test_pictures_of_a_lossless_method_pass_and_those_of_a_relaxed_one_fail():
+    pair = ToyPair(Toy.make(6, seed=5), (1, 40))
+    rows = []
+    for method, settings in (("eagle1", {}), ("block", {}), ("uniform", {"delta": 3.0})):
+        settings |= {"cfg_scale": 1.0, "draft_length": 4}
+        drifts = [statistics(list(stream(pair, "x", method, seed=seed, **settings))).drift for seed in range(24)]
+        rows.append({"label": method, "pictures": 24, "drift": asdict(metrics.mean_estimate(torch.tensor(drifts))) | {"outside": 0}})
+    exact, block, relaxed = methods.martingale_verdicts(rows, [row["label"] for row in rows])
+    assert "within error" in exact
+    assert "within error" in block
+    assert "is seen to depart" in relaxed
 
 
 def test_verdicts_say_no_where_the_figures_say_no():

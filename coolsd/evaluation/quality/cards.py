@@ -110,7 +110,7 @@ def pair_section(report: dict[str, Any]) -> str:
 
 def quality_section(report: dict[str, Any]) -> str:
     """The card's section of `eval quality`."""
-    head = ("method", "KID × 1000", "against AR", "KID lite0", "log p a token", "against AR", "accept length", "bias a token")
+    head = ("method", "KID × 1000", "against AR", "KID lite0", "log p + H", "log p a token", "against AR", "accept length", "bias a token")
     rows = []
     for row in report["rows"]:
         against = row["against_ar"]
@@ -120,6 +120,7 @@ def quality_section(report: dict[str, Any]) -> str:
                 with_error(row["kid"], 2, 1000),
                 with_error(against["kid"], 2, 1000) if against else "",
                 with_error(row["kid_lite0"], 2, 1000),
+                with_error(row["drift"]) if row.get("drift") else "",
                 with_error(row["log_prob"]),
                 with_error(against["log_prob"]) if against else "",
                 with_error(row["accept_length"], 2),
@@ -132,7 +133,8 @@ def quality_section(report: dict[str, Any]) -> str:
         f"draft length {settings['draft_length']}. KID on EfficientNet-lite2 features against {report['photos']} `valid` photos",
         "(lite0, which the decoder was trained on, beside it);",
         f"reconstructions of training photos, what a perfect target would paint, stand at {perfect}. log p: nats, under the guided target",
-        "without top-k, of the finished picture. ± is one standard error; differences are paired by prompt and seed.",
+        "without top-k, of the finished picture. log p + H: the same under the rows as decoded, plus their entropy; 0 for a method whose",
+        "tokens are drawn from the target, whatever the picture. ± is one standard error; differences are paired by prompt and seed.",
     ]
     verdicts = "\n".join(f"- {line}" for line in report["verdicts"])
     return f"## Quality of each method\n\n`{report['command']}`\n\n{table(head, rows)}\n\n" + "\n".join(text) + f"\n\n{verdicts}\n"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import torch
@@ -24,10 +25,20 @@ VARIANTS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
 )
 REJECTED = 0.01  # p-value below which two samples are said to come from different laws
 ERRORS = 2.58  # standard errors of a difference at that level
+POWER = 3.42  # standard errors at which it is seen there in 80 of 100 trials
 
 
 def _log_probs(samples: Sequence[Sample]) -> Tensor:
     return torch.tensor([s.log_prob for s in samples], dtype=torch.float64)
+
+
+def drift_figures(samples: Sequence[Sample]) -> dict[str, Any] | None:
+    """Mean of log p + H a token over pictures, 0 where tokens are drawn from the target, with its error and the number of tokens that the
+    target cannot emit; None where pictures were stored without it."""
+    known = [s.drift for s in samples if s.drift is not None]
+    if len(known) < len(samples):
+        return None
+    return asdict(mean_estimate(torch.tensor(known, dtype=torch.float64))) | {"outside": sum(s.outside for s in samples)}
 
 
 def variant_figures(samples: Sequence[Sample], features: Tensor, photos: Tensor) -> dict[str, Any]:
@@ -38,6 +49,7 @@ def variant_figures(samples: Sequence[Sample], features: Tensor, photos: Tensor)
         "pictures": len(samples),
         "kid": asdict(kid(features, photos)),
         "log_prob": asdict(mean_estimate(_log_probs(samples))),
+        "drift": drift_figures(samples),
         "accept_length": asdict(mean_estimate(torch.tensor([s.accept_length for s in samples]))),
         "bias_per_token": sum(s.bias_spent for s in samples) / tokens,
         "target_calls": sum(s.target_calls for s in samples) / len(samples),
@@ -55,6 +67,41 @@ def against(samples: Sequence[Sample], features: Tensor, other: Sequence[Sample]
 
 def _agrees(comparison: dict[str, Any]) -> bool:
     return all(Estimate(**comparison[name]).agrees(errors=ERRORS) for name in ("kid", "log_prob")) and comparison["same_law_p"] >= REJECTED
+
+
+def _departs(drift: dict[str, Any]) -> bool:
+    """Whether tokens are seen not to be drawn from the target's rows."""
+    return bool(drift["outside"]) or not Estimate(drift["value"], drift["error"]).agrees(errors=ERRORS)
+
+
+def martingale_verdicts(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
+    """Are tokens drawn from the target? The mean of log p + H is 0 for a lossless method; relaxed ones are the controls that must fail."""
+    measured = [(row, METHODS[method].lossless) for row, method in zip(rows, methods, strict=True) if row.get("drift")]
+    controls = [row for row, lossless in measured if not lossless]
+    power = any(_departs(row["drift"]) for row in controls)
+    lines = []
+    for row, lossless in measured:
+        drift = row["drift"]
+        figures = f"log p + H {drift['value']:+.4f} ± {drift['error']:.4f} a token"
+        figures += f", {drift['outside']} tokens that the target cannot emit" if drift["outside"] else ""
+        if _departs(drift):
+            verdict = "does NOT draw from the target, unlike what theory says" if lossless else "is seen to depart from the target"
+        elif not lossless:
+            verdict = f"is not seen to depart: undecided; about {_pictures_needed(row)} pictures would show a departure of this size"
+        elif power:
+            verdict = "draws from the target within error, on pictures that show a relaxed method to depart"
+        else:
+            few = min((_pictures_needed(one) for one in controls), default=None)
+            more = f"about {few} pictures would show a control to depart" if few else "no relaxed method was measured as a control"
+            verdict = f"undecided: {more}"
+        lines.append(f"{row['label']} {verdict} (1 % level): {figures}.")
+    return lines
+
+
+def _pictures_needed(row: dict[str, Any]) -> int:
+    """How many would show this row's drift in 80 of 100 trials."""
+    drift = row["drift"]
+    return ceil(row["pictures"] * (POWER * drift["error"] / drift["value"]) ** 2) if drift["value"] else 10**9
 
 
 def _monotone(name: str, key: str, rows: Sequence[dict[str, Any]], steps: Sequence[Estimate], rises: int) -> str:
@@ -75,7 +122,7 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
     Args:
         rows: of all variants, AR first. steps: `against` of neighbouring relaxed rows, in order. methods: of each row.
     """
-    lines = []
+    lines = martingale_verdicts(rows, methods)
     for row, method in zip(rows[1:], methods[1:], strict=True):
         difference = row["against_ar"]
         kid_words, log_words = (f"{difference[n]['value']:+.4f} ± {difference[n]['error']:.4f}" for n in ("kid", "log_prob"))
@@ -120,7 +167,8 @@ def evaluate(
                 steps.append(against(samples, features[label], sampled[before], features[before], real))
             before = label
         rows.append(row)
-        figures = f"log p {row['log_prob']['value']:.4f}, accept length {row['accept_length']['value']:.2f}"
+        drift = f"log p + H {row['drift']['value']:+.4f}, " if row["drift"] else ""
+        figures = f"{drift}log p {row['log_prob']['value']:.4f}, accept length {row['accept_length']['value']:.2f}"
         say(f"{label}: KID {row['kid']['value']:.5f}, {figures}")
     return {
         "weights": study.weights,
