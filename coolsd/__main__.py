@@ -10,6 +10,7 @@ from . import METHODS, validate
 from .data.store import progress
 from .decoding import decode, finished
 from .exports import format_of, save_picture
+from .methods import metered
 from .models.prompt_domain import notice
 from .options import Words, add_pair, add_settings, check_files, chosen_pair, chosen_settings
 
@@ -34,8 +35,8 @@ def generate_command(args: argparse.Namespace) -> None:
     s = run.stats
     parts = ", ".join(f"{part} {getattr(s, f'{part}_seconds'):.2f}" for part in ("draft", "target", "verify", "other"))
     print(f"{s.tokens} tokens, {s.target_calls} target calls, accept length {s.accept_length:.2f}, {s.seconds:.2f} s ({parts})")
-    meaning = " (0: exactly the target's distribution)" if METHODS[settings.method].lossless else ""
-    print(f"bias spent {s.bias_spent:.3f} in the picture, {s.bias_per_token:.4f} a token{meaning}")
+    meaning = " (exactly the target's distribution)" if METHODS[settings.method].lossless else ""
+    print(f"bias spent a token: {metered(settings)}{s.bias_per_token:.4f}{meaning}")
     if args.json:
         run.to_json(args.json)
     if args.out:

@@ -126,6 +126,17 @@ def _by(rule: Rule, salvage: bool = False) -> Verify:
     return run
 
 
+def metered(settings: Settings) -> str:
+    """How the bias that a run meters stands to what its steps really spend: "at least ", "at most ", or "" where they are equal on average.
+
+    LANTERN's own residual spends more than G*, which is what is metered; relaxing every sibling of a tree is metered sibling by sibling.
+    """
+    if settings.method in ("lantern", "lantern++"):
+        return "at least "
+    tree = shape(settings) != chain(depth(shape(settings))) and METHODS[settings.method].schedule is not None
+    return "at most " if tree and not METHODS[settings.method].lossless and not _salvages(settings) else ""
+
+
 def _relaxed(settings: Settings, pair: Pair) -> Verify:
     return _by(Relaxed(omega(settings).to(pair.codebook.device)), _salvages(settings))
 

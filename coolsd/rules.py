@@ -31,6 +31,7 @@ class Rule(ABC):
     """An acceptance rule, given by its kept mass."""
 
     residual_depends_on_token = False  # True: `residual` looks at the rejected token
+    positions: int | None = None  # draft positions it knows; None: any
 
     @abstractmethod
     def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
@@ -78,6 +79,7 @@ class Relaxed(Pointwise):
 
     def __init__(self, schedule: Tensor):
         self.schedule = schedule
+        self.positions = len(schedule)
 
     def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
         return torch.minimum(q, self.schedule.to(p.device)[position].unsqueeze(-1) * p)

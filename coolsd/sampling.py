@@ -30,7 +30,7 @@ def to_probs(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: fl
         logits: (..., V) of any float type; -inf is a forbidden token, and every row needs a finite entry.
         temperature: 0 gives the one-hot argmax row.
         top_k: tokens kept; those that tie with the k-th stay too (as in LlamaGen). 0 turns it off.
-        top_p: mass kept; the token that crosses it stays. 1 turns it off.
+        top_p: mass kept; the token that crosses it stays, and those that tie with it. 1 turns it off.
 
     Returns:
         (..., V) float32, rows summing to 1.

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+LARGEST = torch.finfo(torch.float32).max  # an infinite ω times p = 0 would be NaN
+EXPONENT = 700.0  # whose exp is finite in float64, so that δ = 0 times it is 0
+
 
 def annealed(length: int, delta: float, nu: float = 0.7, mu: float | None = None, clamp: bool = False) -> Tensor:
     """ω_i = δ exp(-ν i - μ), i = 1..length (COOL-SD, arXiv 2601.09212).
@@ -27,21 +30,21 @@ def annealed(length: int, delta: float, nu: float = 0.7, mu: float | None = None
     """
     exponent = -nu * torch.arange(1, length + 1, dtype=torch.float64)
     # δ L softmax(-ν i) is δ exp(-ν i) over its mean, without underflow for large ν.
-    omega = delta * length * exponent.softmax(0) if mu is None else delta * (exponent - mu).exp()
+    omega = delta * length * exponent.softmax(0) if mu is None else delta * (exponent - mu).clamp(max=EXPONENT).exp()
     if clamp:
         omega = omega.clamp(min=1.0)
-    return omega.clamp(max=torch.finfo(torch.float32).max).float()  # an infinite ω times p = 0 would be NaN
+    return omega.clamp(max=LARGEST).float()
 
 
 def uniform(length: int, delta: float) -> Tensor:
-    """The same ω = δ at every position (UniformRSD, the paper's ablation). (length,) float32."""
-    return torch.full((length,), float(delta))
+    """The same ω = δ at every position (UniformRSD, the paper's ablation). (length,) float32, finite."""
+    return torch.full((length,), min(float(delta), LARGEST))
 
 
 def window(length: int, omega: float, positions: int) -> Tensor:
-    """The same ω at the first positions, 1 behind them (ours): relaxed early, exact late. (length,) float32."""
+    """The same ω at the first positions, 1 behind them (ours): relaxed early, exact late. (length,) float32, finite."""
     row = torch.ones(length)
-    row[:positions] = float(omega)
+    row[:positions] = min(float(omega), LARGEST)
     return row
 
 

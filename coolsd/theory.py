@@ -1,10 +1,9 @@
 """Exact laws of a round in float64: what verification emits, how much it accepts and what that costs.
 
-Knows nothing of models or random numbers. Rows are context-free, p and q (L, V): position i has the same rows whatever came before. In
-a real model they depend on the drafted prefix, and the expectations below are to be taken over it.
-
-Formulas for expected acceptance and the bound are derived (telescoping over the positions of a round; the paper's own Theorem 2 was
-not available): with a_i = Σ K_i and D_i the total variation of step i, E[N] = Σ_i Π_{j<=i} a_j and B = Σ_i D_i Π_{j<i} a_j.
+Knows nothing of models or random numbers. Rows are context-free, p and q (L, V): position i has the same rows whatever came before. With
+a_i = Σ K_i and D_i the total variation of step i, E[N] = Σ_i Π_{j<=i} a_j and B = Σ_i D_i Π_{j<i} a_j (derived: telescoping over the
+positions of a round; the paper's own Theorem 2 was not available). In a real model rows depend on the drafted prefix, and the expectation
+over drafts goes around each product, not into it: E[N] = Σ_i E[Π_{j<=i} f_j] and B = Σ_i E[D_i Π_{j<i} f_j].
 """
 
 import torch

@@ -117,13 +117,15 @@ def emitted_entropy(p: Tensor, accepted: Tensor) -> Tensor:
 # ---- a chain, token by token
 
 
-def _check(p: Tensor, q: Tensor, draft: Tensor) -> None:
+def _check(p: Tensor, q: Tensor, draft: Tensor, positions: int | None = None) -> None:
     """Refuse rows that do not belong together: a draft token without its own q row would break exactness silently."""
     shapes = ", ".join(f"{name} {tuple(t.shape) if isinstance(t, Tensor) else t!r}" for name, t in (("p", p), ("q", q), ("draft", draft)))
     if not all(isinstance(t, Tensor) for t in (p, q, draft)):
         raise ValueError(f"p, q and draft must be tensors: {shapes}")
     if draft.ndim != 1 or p.ndim != 2 or p.shape[0] != len(draft) + 1 or q.shape != (len(draft), p.shape[1]):
         raise ValueError(f"need p (L+1, V), q (L, V) and draft (L,): {shapes}")
+    if positions is not None and len(draft) > positions:
+        raise ValueError(f"The schedule has {positions} positions and the draft {len(draft)}. Give an ω for each drafted token.")
 
 
 def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Generator) -> Verdict:
@@ -139,7 +141,7 @@ def verify(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, generator: torch.Gen
     Raises:
         ValueError: a missing or wrongly shaped row.
     """
-    _check(p, q, draft)
+    _check(p, q, draft, rule.positions)
     return to_host(chain_verdict(p, q, draft, rule, uniforms((len(draft) + 1,), generator, p.device)))
 
 
@@ -247,7 +249,7 @@ def verify_block(p: Tensor, q: Tensor, draft: Tensor, schedule: Tensor, generato
     Raises:
         ValueError: a missing or wrongly shaped row.
     """
-    _check(p, q, draft)
+    _check(p, q, draft, len(schedule))
     schedules = schedule.double()[None]
     if bool((schedule > 1).any()):
         schedules = torch.cat((schedules, torch.ones_like(schedules)))

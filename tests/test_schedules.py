@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coolsd.schedules import annealed, lossless, uniform
+from coolsd.schedules import annealed, between, lossless, uniform, window
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,20 @@ def test_nothing_decays_to_uniform():
 def test_float32_rows(schedule):
     assert schedule.dtype == torch.float32
     assert schedule.shape in ((0,), (7,))
+
+
+def test_every_schedule_is_finite_as_promised():
+    for omega in (annealed(5, 0.0, -500.0, 0.0), annealed(5, 2.0, -500.0, 0.0), uniform(3, float("inf")), window(3, float("inf"), 2)):
+        assert bool(omega.isfinite().all())
+    assert annealed(5, 0.0, -500.0, 0.0).tolist() == [0.0] * 5
+
+
+def test_a_window_is_relaxed_early_and_exact_late():
+    assert window(5, 1.5, 2).tolist() == [1.5, 1.5, 1.0, 1.0, 1.0]
+    assert window(2, 1.5, 4).tolist() == [1.5, 1.5]
+
+
+def test_between_two_schedules_of_a_frontier():
+    frontier = [(0.0, [1.0, 1.0]), (0.1, [2.0, 1.0]), (0.3, [4.0, 2.0])]
+    for at, expected in ((-1.0, [1, 1]), (0.05, [1.5, 1]), (0.1, [2, 1]), (0.2, [3, 1.5]), (0.9, [4, 2])):
+        assert between(frontier, at).tolist() == pytest.approx(expected)

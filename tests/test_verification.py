@@ -418,3 +418,14 @@ def test_lantern_keeps_the_same_where_looking_is_not_free(budget, ranked, monkey
     monkeypatch.setattr("coolsd.rules.host_can_branch", lambda device: False)
     torch.testing.assert_close(Lantern(neighbours, 20, budget, ranked=ranked).kept_mass(p, q, 0), expected)
     assert bool((expected > torch.minimum(p, q)).any())
+
+
+def test_a_schedule_shorter_than_the_draft_is_refused_in_words():
+    p, q, draft = drafted_rows(3)
+    generator = torch.Generator().manual_seed(0)
+    for run in (
+        lambda: verify(p, q, draft, Relaxed(uniform(2, 1.5)), generator),
+        lambda: verify_block(p, q, draft, uniform(2, 1.5), generator),
+    ):
+        with pytest.raises(ValueError, match="The schedule has 2 positions and the draft 3"):
+            run()

@@ -44,7 +44,7 @@ ESTIMATE = "Estimated where plain AR is no lane: prefill plus the median of a fe
 TOKEN_KINDS = {
     "accepted": ("accepted", "drafted tokens that the lossless rule accepts too"),
     "relaxed": ("only because relaxed", "accepted here; the lossless rule would have rejected them with the same random number"),
-    "recovered": ("recovered", "drawn from the residual G* after a rejection"),
+    "recovered": ("recovered", "drawn from the residual after a rejection: G*, but in LANTERN's lanes its own"),
     "bonus": ("bonus", "drawn from the target after a whole draft was accepted, or without a draft"),
 }
 
@@ -76,7 +76,8 @@ small as it can be.
 
 1. **Image tokens are ambiguous.** Look at the curve of Eagle-1: how often is even the first drafted token accepted?
 2. **A little relaxation buys many calls, and its cost is metered.** Move δ from 1 to 2 and to 4; watch target calls and *bias spent*.
-3. **Spend it early.** Set ν to 0 (the same ω everywhere) and to a negative value (late instead of early), at the same δ.
+3. **Spend it early.** Set ν to 0 (the same ω everywhere) and to a negative value (late instead of early), each time with the δ that gives
+   the same tokens/call: at the same δ they accept different amounts, and bias cannot be compared.
 
 ## From the paper, and derived here
 
@@ -86,7 +87,7 @@ small as it can be.
 | "mean-normalised schedule" | the paper's words; the closed form of μ (**μ auto**: the mean of ω is δ) is derived here |
 | **clamp**: max(1, ω) | ours, not the paper's: late positions never stricter than lossless |
 | draft length 5, temperature and guidance defaults | not stated in the paper: those of the code its baselines come from |
-| bias spent per picture and per token | derived here: summed one-step total variation, a bound on that of the picture |
+| bias spent a token | derived here: the one-step total variation that a token's law is off by, given what came before |
 
 The authors have not released code; this is an independent implementation. The pictures here come from *meadow*, a small model made for
 this page, so absolute figures differ from the paper's.
@@ -97,7 +98,8 @@ this page, so absolute figures differ from the paper's.
 
 COUNTED = """
 
-**Acceptance probability f (lines).** Mean over the rounds that looked at this draft position, all earlier ones having been accepted.
+**Acceptance probability f (lines).** Mean over the rounds that looked at this draft position, all earlier ones having been accepted. For
+block methods, which look at all positions at once: the chance that at least so many are accepted, over all rounds.
 
 **Accepted share (bars).** Rounds that accepted this position ÷ rounds that drafted it.
 

@@ -109,7 +109,7 @@ def curve(slope: float, lengths=(2.0, 2.5, 3.0), noise: float = 0.0) -> list[dic
     for length in lengths:
         figures = torch.full((REPLICATES + 1,), slope * (length - 2), dtype=torch.float64)
         figures[1:] += noise * torch.randn(REPLICATES, generator=generator, dtype=torch.float64)
-        out.append({"accept_length": torch.full_like(figures, length), "bias": figures, "log_prob_distance": figures.abs()})
+        out.append({"accept_length": torch.full_like(figures, length), "bias": figures, "log_prob_difference": -figures})
     return out
 
 
@@ -140,6 +140,33 @@ def test_a_verdict_follows_the_truth_that_was_planted():
         assert {"agrees": "agrees with the paper", "disagrees": "DISAGREES", "undecided": "undecided"}[outcome] in verdict.words
     other = planted(0.1, 0.3)["clamped - coolsd", "bias a token"]
     assert (other.paper, other.outcome) == (False, "disagrees")
+
+
+def test_what_is_undecided_says_how_many_prompts_would_decide_it():
+    """Power on planted normal differences: with the stated number of prompts about 80 of 100 sweeps decide."""
+    generator = torch.Generator().manual_seed(0)
+    draws = 0.3 + torch.randn(20, generator=generator, dtype=torch.float64)
+    effect = Effect.of(resampled(20, 400) @ draws / 20, 20)
+    verdict = verdicts.Verdict("b", "c", "a - b", "m", True, "undecided", replace(effect, low=-0.2, high=0.8, value=0.3), prompts=20)
+    assert ", about 114 prompts would decide a difference of this size" in verdict.words
+    seen = sum(abs(float((x := 0.3 + torch.randn(114, generator=generator)).mean() / x.std() * 114**0.5)) > 1.98 for _ in range(300))
+    assert 0.78 < seen / 300 < 0.97
+    understated = replace(verdict, effect=replace(verdict.effect, low=0.1))
+    assert "more pictures would not decide it" in understated.words
+    assert "would" not in replace(verdict, outcome="agrees").words
+
+
+def test_log_probability_keeps_its_sign():
+    """|difference| would call a method that lies as far above AR as another below it equal; and its mean is never 0."""
+    found = point([one(i, log_prob=-1 + (-1) ** i * 0.5) for i in range(40)], [one(i) for i in range(40)], WEIGHTS)
+    assert "log_prob_distance" not in found
+    assert Effect.of(found["log_prob_difference"], 40).side() == 0
+    nearer, farther = curve(0.1, noise=0.001), curve(0.3, noise=0.001)
+    curves = dict.fromkeys(plots.FAMILIES, farther) | {"coolsd": nearer}
+    by = {v.comparison: v for v in verdicts.curve_verdicts(curves, ["log_prob_difference"], 40)}
+    verdict = by["coolsd - uniform at equal accept length"]
+    assert verdict.effect.value > 0
+    assert verdict.outcome == "agrees"
 
 
 @pytest.mark.parametrize(("level", "sides", "outcome"), [(0.1, [1, -1, -1], "mixed"), (0.03, [-1, -1, -1], "agrees")])

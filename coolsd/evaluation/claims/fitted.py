@@ -16,7 +16,7 @@ from .estimator import MEASURES, CostTable, Rounds, crossing, through
 from .recording import Recording
 from .schedules import AXES, FAMILIES, STRONGEST, WEAKEST, Evaluator, Family, matched, table
 
-SHARES = (0.03, 0.07, 0.12, 0.18, 0.25, 0.32, 0.4, 0.48, 0.56, 0.65)  # of the way from lossless to L + 1 tokens a call
+SHARES = (0.04, 0.1, 0.17, 0.25, 0.34, 0.43, 0.53, 0.63, 0.73, 0.83)  # of the way from lossless tokens a call to the most
 LARGEST = 20.0  # ω
 STEPS = 60
 LENGTHS = range(1, 11)
@@ -109,12 +109,12 @@ class Point:
 
 
 def frontier(costs: CostTable, measure: str = "bias") -> list[Point]:
-    """Fitted schedules from lossless to loose."""
+    """Fitted schedules from lossless to loose. What the target cannot emit stays rejected, so that L + 1 tokens a call are not reached."""
     size = costs.ratio.shape[1]
-    lossless = float(costs.figures(torch.ones(size))[0])
+    lossless, most = (float(costs.figures(torch.full((size,), omega))[0]) for omega in (1.0, LARGEST))
     out = [Point([1.0] * size, lossless, 0.0, 0.0)]
     for share in SHARES:
-        omega = fit(costs, lossless + share * (size + 1 - lossless), measure)
+        omega = fit(costs, lossless + share * (most - lossless), measure)
         figures = costs.figures(omega)
         out.append(Point([round(x, 4) for x in omega.tolist()], *(float(x) for x in figures[:3])))
     return out

@@ -9,7 +9,8 @@ PARTS = {
     "c": "(c) Annealed, uniform and reversed schedules",
     "d": "(d) G* against LANTERN++'s own residual",
 }
-MEASURES = {"bias": "bias a token", "log_prob_distance": "log-probability's distance from AR", "kid": "KID"}
+MEASURES = {"bias": "bias a token", "log_prob_difference": "log-probability less that of AR", "kid": "KID"}
+BETTER = {"bias": -1, "log_prob_difference": 1, "kid": -1}  # which way; relaxing lowers log p, so that more is nearer to AR
 FAMILIES = {
     "coolsd": "COOL-SD, paper schedule",
     "clamped": "COOL-SD, clamped",

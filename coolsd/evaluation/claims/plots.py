@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .names import FAMILIES, INTERVAL, MEASURES, STARTS, lines
+from .names import BETTER, FAMILIES, INTERVAL, MEASURES, STARTS, lines
 
 Figure = dict[str, Any]  # title, note, data, layout
 
@@ -71,7 +71,7 @@ def _curves(result: dict[str, Any], families: Sequence[str], measure: str) -> li
 
 
 def _against_length(result: dict[str, Any], families: Sequence[str], measure: str, title: str) -> Figure:
-    note = f"Lower and further right is better. Bars: {result.get('interval', INTERVAL)}."
+    note = f"{'Lower' if BETTER[measure] < 0 else 'Higher'} and further right is better. Bars: {result.get('interval', INTERVAL)}."
     if "reversed" in families and "premise" in result:
         note += f" {result['premise']['words']}"
     if "lantern++" in families and measure == "bias":

@@ -102,7 +102,7 @@ def kid_replicates(features: Tensor, photos: Tensor, weights: Tensor) -> Tensor:
 
 
 def point(samples: Sequence[Sample], reference: Sequence[Sample], weights: Tensor) -> Point:
-    """Accept length, bias a token, log-probability and its distance from plain AR's, of one setting. weights (R, N)."""
+    """Accept length, bias a token, log-probability less plain AR's, of one setting. weights (R, N)."""
 
     def sums(values: Sequence[float]) -> Tensor:
         return weights @ torch.tensor(values, dtype=torch.float64)
@@ -113,7 +113,6 @@ def point(samples: Sequence[Sample], reference: Sequence[Sample], weights: Tenso
         "accept_length": tokens / sums([s.target_calls for s in samples]),
         "bias": sums([s.bias_spent for s in samples]) / tokens,
         "log_prob_difference": moved,
-        "log_prob_distance": moved.abs(),
     }
 
 

@@ -8,7 +8,7 @@ would have spent, so there it is a lower bound.
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -160,7 +160,7 @@ def evaluate(study: Study, size: Size, common: dict[str, Any], quick: bool = Fal
     by_prompt = resampled(len(prompts))
     weights = by_prompt.repeat(1, size.seeds)
     points = {s.label: point(samples[s.label], samples["ar"], weights) for s in swept}
-    measures = ["bias", "log_prob_distance"]
+    measures = ["bias", "log_prob_difference"]
     photos = 0
     if study.photos:
         against = study.measure(chosen(study.photos, "valid"), reconstruct=False).features
@@ -215,11 +215,12 @@ def judge(
     for family, start in STARTS.items():
         curves[family].append(points[start])
     nearest = {(s.method, *dict(s.swept).values()): points[s.label] for s in swept if "cap" in dict(s.swept)}
-    return [
+    verdicts = [
         *lossless_verdicts(points, same_law, lossless, control, prompts),
         *curve_verdicts(curves, measures, prompts),
         *residual_verdicts(stepwise, nearest, measures, prompts),
     ]
+    return [replace(verdict, prompts=prompts) for verdict in verdicts]
 
 
 def _point(setting: Setting, at_point: Point, prompts: int) -> dict[str, Any]:

@@ -6,17 +6,19 @@ LANTERN++. A claim that the paper does not make is marked as this project's. `Pr
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .names import FAMILIES, MEASURES
+from .names import BETTER, FAMILIES, MEASURES
 from .statistics import Effect, Gap, Point, gap
 
 REJECTED = 0.01  # p-value below which pictures are said not to come from AR's law
 UNDERSTATED = "lantern++"  # its meter shows what G* would have spent, so that its curve can only prove others to be ahead
 AT_LEAST = " (LANTERN++ spends at least what is metered)"
+POWER = 2.8 / 1.96  # half intervals at which a difference is seen in 80 of 100 trials
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Verdict:
     """One comparison. paper: whether the paper claims it, else it is a claim of this project.
 
     outcome: agrees | disagrees | undecided | mixed. Mixed: ahead at one place and behind at another, both beyond their errors.
+    prompts: that were swept, 0 where nobody says.
     """
 
     part: str
@@ -34,13 +37,26 @@ class Verdict:
     outcome: str
     effect: Effect | None
     places: tuple[tuple[float, Effect], ...] = ()
+    prompts: int = 0
+
+    @property
+    def decides(self) -> str:
+        """Of an undecided comparison: how many prompts would decide it."""
+        if self.outcome != "undecided" or self.effect is None or not self.prompts or self.part == "a":
+            return ""
+        if self.effect.side():
+            return ", and more pictures would not decide it"
+        if not self.effect.value:
+            return ""
+        half = (self.effect.high - self.effect.low) / 2
+        return f", about {ceil(self.prompts * (POWER * half / self.effect.value) ** 2):,} prompts would decide a difference of this size"
 
     @property
     def words(self) -> str:
         """The verdict in one line."""
         whose = "the paper" if self.paper else "this project's claim"
         outcome = {"agrees": f"agrees with {whose}", "disagrees": f"DISAGREES with {whose}"}
-        outcome |= {"undecided": "undecided", "mixed": f"agrees with {whose} at some places and DISAGREES at others"}
+        outcome |= {"undecided": f"undecided{self.decides}", "mixed": f"agrees with {whose} at some places and DISAGREES at others"}
         if self.effect is None:
             return f"({self.part}) {self.comparison}: {self.measure}: the curves share no range. Undecided."
         figures = f"{self.effect.value:+.4f} [{self.effect.low:+.4f}, {self.effect.high:+.4f}]"
@@ -158,8 +174,8 @@ def curve_verdicts(curves: dict[str, list[Point]], measures: Sequence[str], prom
         note = AT_LEAST if bound else ""
         for name in measures:
             difference, by_bias = gap(curves[a], curves[b], "accept_length", name, prompts), name == "bias"
-            measure = MEASURES[name] + (note if by_bias else "")
-            out.append(_verdict(part, claim, f"{a} - {b} at equal accept length", measure, paper, difference, -1, bound and by_bias))
+            measure, way = MEASURES[name] + (note if by_bias else ""), BETTER[name]
+            out.append(_verdict(part, claim, f"{a} - {b} at equal accept length", measure, paper, difference, way, bound and by_bias))
         difference = gap(curves[a], curves[b], "bias", "accept_length", prompts)
         out.append(_verdict(part, claim, f"{a} - {b} at equal bias a token", "accept length" + note, paper, difference, 1, bound))
     return out
@@ -192,6 +208,8 @@ def residual_verdicts(
             both = [points["lantern++g", k, cap][name] - points["lantern++", k, cap][name] for cap in caps]
             effect = Effect.of(torch.stack(both).mean(0), prompts)
             out.append(
-                Verdict("d", claim, f"lantern++g - lantern++ over all λ, k = {k}", MEASURES[name], True, _outcome(effect, -1), effect)
+                Verdict(
+                    "d", claim, f"lantern++g - lantern++ over all λ, k = {k}", MEASURES[name], True, _outcome(effect, BETTER[name]), effect
+                )
             )
     return out
