@@ -78,7 +78,7 @@ def _uniform(s: Settings, length: int) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _frontiers() -> dict[int, list[tuple[float, list[float]]]]:
+def frontiers() -> dict[int, list[tuple[float, list[float]]]]:
     """By draft length: (bias a token, ω) of the schedules that `eval schedules` fitted on meadow, bias rising from 0."""
     stored = json.loads(FRONTIERS.read_text(encoding="utf-8"))["lengths"]
     return {int(length): [(bias, omega) for bias, omega in points] for length, points in stored.items()}
@@ -86,8 +86,8 @@ def _frontiers() -> dict[int, list[tuple[float, list[float]]]]:
 
 def _fitted(s: Settings, length: int) -> Tensor:
     """The fastest schedule within the bias budget. Positions behind those that were fitted are lossless."""
-    frontiers = _frontiers()
-    row = schedules.between(frontiers[min(length, max(frontiers))], s.bias)
+    stored = frontiers()
+    row = schedules.between(stored[min(length, max(stored))], s.bias)
     return F.pad(row, (0, length - len(row)), value=1.0)
 
 

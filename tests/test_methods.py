@@ -11,7 +11,7 @@ from toy import ToyPair
 
 from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, stream, validate
 from coolsd.__main__ import build_parser, main
-from coolsd.methods import neighbours, shape
+from coolsd.methods import frontiers, metered, neighbours, shape
 from coolsd.models.cache import SLACK
 from coolsd.options import chosen_settings
 from coolsd.trees import MAX_NODES, NAMED, Dynamic, chain, depth, depths, within
@@ -55,6 +55,27 @@ def test_omega_goes_by_depth_and_salvage_never_tightens():
     branch = [[0], [0, 0], [0, 0, 0]]
     assert omega(request("coolsd", tree=branch, delta=1.1)).tolist() == every.tolist()
     assert len(omega(request("lantern"))) == len(omega(request("diverse"))) == len(omega(request("ar"))) == 0
+
+
+def test_a_bias_budget_buys_the_fitted_schedule_between_lossless_and_loose():
+    free = [omega(request("coolsd-fitted", bias=bias)) for bias in (0.0, 0.03, 0.06, 0.12, 0.3)]
+    assert free[0].tolist() == [1.0] * 5
+    assert all(bool((row >= 1).all()) for row in free)
+    relaxation = [float(row.log().sum()) for row in free]
+    assert relaxation == sorted(relaxation)
+    assert relaxation[1] > 0
+    assert float(free[2][0]) > float(free[2][-1]), "early positions are relaxed first"
+    assert omega(request("coolsd-fitted", draft_length=14))[max(frontiers()) :].tolist() == [1.0] * (14 - max(frontiers()))
+    assert [len(omega(request("coolsd-fitted", draft_length=length))) for length in (1, 3, 10)] == [1, 3, 10]
+
+
+def test_a_meter_says_where_it_bounds_what_is_spent():
+    meters = {"coolsd": "", "eagle1": "", "coolsd-fitted": "", "lantern": "at least ", "lantern++": "at least ", "lantern++g": ""}
+    for method, words in meters.items():
+        assert metered(request(method)) == words
+    assert metered(request("coolsd", tree=OWN, siblings="every")) == "at most "
+    assert metered(request("coolsd", tree=OWN)) == ""
+    assert metered(request("eagle1", tree=OWN, siblings="every")) == ""
 
 
 @pytest.mark.parametrize("normalised", [False, True])

@@ -6,7 +6,7 @@ The measured part is made here; the browser adds ω, which follows the sliders, 
 from collections.abc import Mapping
 from typing import Any
 
-from ..methods import METHODS, shape
+from ..methods import METHODS, frontiers, shape
 from ..settings import TREES, Settings
 from ..trace import Stats
 from ..trees import chain, depth
@@ -17,7 +17,8 @@ LANES = ((ACCEPTED, "circle"), (RELAXED, "square"))
 
 
 def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
-    """What the browser needs to draw ω by itself: of each method the form of its ω and its tree, of each named tree its depth.
+    """What the browser needs to draw ω by itself: of each method the form of its ω and its tree, of each named tree its depth, and by
+    draft length the fitted schedules.
 
     A chain is as deep as the draft length says, and a tree given by its nodes as its longest node.
     """
@@ -27,7 +28,7 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
     }
     drawn = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}
     trees = {tree: {"depth": depth(form), "chain": form == chain(depth(form))} for tree, form in drawn.items()}
-    return {"methods": forms, "trees": trees}
+    return {"methods": forms, "trees": trees, "frontiers": frontiers()}
 
 
 def positions(settings: Settings) -> int:

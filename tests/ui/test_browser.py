@@ -223,6 +223,9 @@ SCHEDULES = [
     {"method": "ar"},
     {"method": "lantern"},
     {"method": "diverse"},
+    {"method": "coolsd-fitted"},
+    {"method": "coolsd-fitted", "bias": 0.11, "draft_length": 8},
+    {"method": "coolsd-fitted", "bias": 0.0, "draft_length": 14},
 ]
 
 

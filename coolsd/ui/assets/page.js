@@ -90,6 +90,17 @@ window.coolsd = (() => {
     }
   }
 
+  // ω within a bias budget: between the two fitted schedules beside it; positions behind those that were fitted are lossless.
+  function fitted(frontiers, depth, bias) {
+    const points = frontiers[Math.min(depth, Math.max(...Object.keys(frontiers).map(Number)))];
+    if (!points) return [];
+    const above = points.findIndex(([value], i) => i > 0 && value >= bias);
+    const right = above < 0 ? points.length - 1 : above;
+    const [[from, low], [to, high]] = [points[right - 1], points[right]];
+    const share = Math.min(1, Math.max(0, (bias - from) / (to - from)));
+    return Array.from({ length: depth }, (_, i) => (i < low.length ? low[i] + share * (high[i] - low[i]) : 1));
+  }
+
   // ω by draft position; empty for a method without one.
   function schedule(shapes, s) {
     const kind = shapes.methods[s.method]?.omega ?? "none";
@@ -97,6 +108,7 @@ window.coolsd = (() => {
     const { depth, chain } = shape(shapes, s);
     const index = Array.from({ length: depth || 0 }, (_, i) => i + 1);
     if (kind === "lossless") return index.map(() => 1);
+    if (kind === "fitted") return fitted(shapes.frontiers, depth || 0, s.bias);
     const raw = index.map((i) => (kind === "uniform" ? 1 : Math.exp(-s.nu * i)));
     const mean = kind === "uniform" || s.mu_auto ? raw.reduce((a, b) => a + b, 0) / raw.length : Math.exp(s.mu);
     const salvaged = s.siblings === "salvage" && !chain;
