@@ -1,5 +1,6 @@
 """The page under test: engines that are slow or held, views of a run, and the page served to a program or a browser."""
 
+import json
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -46,6 +47,16 @@ def views(made, **changes):
     return list(compare(made, Loader(made.load), asked(**changes)))
 
 
+def sent(view, number):
+    """What the browser is sent of a lane."""
+    return view.lanes["lanes"][number]
+
+
+def counts(view):
+    """Tokens of each lane that the browser was sent."""
+    return [sum(len(json.loads(text)["tokens"]) for text in lane["rounds"]) for lane in view.lanes["lanes"]]
+
+
 @contextmanager
 def served(made, recorded):
     demo = build(made, recorded)
@@ -59,3 +70,16 @@ def served(made, recorded):
 
 def session(name):
     return SimpleNamespace(session_hash=name)
+
+
+def visit(browser, address, query="", **context):
+    """A page of a visitor, which notes requests to other hosts and script errors as faults."""
+    page = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **context}).new_page()
+    page.faults = []
+    page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else page.faults.append(r.url))
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.set_default_timeout(120_000)  # a busy machine is no fault of the page
+    page.goto(address + query)
+    page.wait_for_selector(".chart.acceptance .dot")
+    page.wait_for_function("document.querySelector('.omega-row').textContent")
+    return page

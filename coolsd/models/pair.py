@@ -91,6 +91,10 @@ class LoadedPair(ABC):
         free = torch.cuda.mem_get_info(device)[0] + unused
         return free >= max(0, pictures - kept) * self.cache_gigabytes * 1e9 * branches / 2
 
+    def pictures(self, batch: list[list[int]]) -> list[Image.Image]:
+        """Pictures of whole token sequences, in one pass."""
+        return self.tokenizer.pictures(batch)
+
     def free(self) -> None:
         """Give back the memory that pictures took and that is kept for the next ones."""
         if self.workspaces:

@@ -77,6 +77,11 @@ class ImageTokenizer:
         image = Image.fromarray(canvas, "RGBA")
         return image.convert("RGB") if done.all() else image
 
+    def pictures(self, batch: list[list[int]]) -> list[Image.Image]:
+        """Pictures of whole token sequences of one length, in one pass of the decoder."""
+        rgb = self.decode(torch.tensor(batch, device=self.codebook.device)).permute(0, 2, 3, 1).float().cpu().numpy()
+        return [Image.fromarray(to_uint8(pixels, self.rounding), "RGB") for pixels in rgb]
+
 
 def to_uint8(pixels: np.ndarray, rounding: float = 0.5) -> np.ndarray:
     """[-1, 1] to 0…255; 0.5 rounds to nearest (LlamaGen's save rule), 0 truncates (Chameleon's)."""

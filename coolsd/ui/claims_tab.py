@@ -13,6 +13,7 @@ import gradio as gr
 
 from ..evaluation.claims.names import PARTS, SCHEMA
 from ..evaluation.claims.plots import Figure, figures
+from . import templates
 
 STORED = Path(__file__).resolve().parents[2] / "assets" / "claims.json"
 EMPTY = """### Nothing has been measured yet
@@ -84,7 +85,7 @@ def words(result: dict[str, Any]) -> str:
     premise = result.get("premise", {}).get("words", "")
     note = "An interval that holds 0 decides nothing. In twenty comparisons one interval misses the truth by chance."
     return (
-        f"<h3>The paper's claims: {tally(paper)}</h3><p>{note}</p>{table(paper, premise)}"
+        f"<h2>The paper's claims: {tally(paper)}</h2><p>{note}</p>{table(paper, premise)}"
         f"<details><summary>This project's own claims and controls: {tally(own)}</summary>{table(own)}</details>"
     )
 
@@ -107,12 +108,13 @@ def draw(path: Path = STORED) -> None:
 
 def _plot(figure: Figure) -> None:
     label = escape(figure["title"])
-    template = f'<h3>{label}</h3><p class="note">{escape(figure["note"])}</p><div class="plot" role="img" aria-label="{label}"></div>'
+    template = f'<h2>{label}</h2><p class="note">{escape(figure["note"])}</p><div class="plot" role="img" aria-label="{label}"></div>'
     value = {name: figure[name] for name in ("data", "layout")}
     gr.HTML(
         value,
         html_template=f'<div class="claims-figure">{template}</div>',
-        js_on_load="coolsdClaims(element, props)",
+        js_on_load=templates.on_load("drawClaims", "props"),
+        library=templates.PLOTLY,
         apply_default_css=False,
         min_width=340,
     )

@@ -18,7 +18,7 @@ from PIL import Image
 from ..models.prompt_domain import notice
 from ..protocols import Pair
 from ..settings import SettingsError
-from . import figures, lanes
+from . import lanes
 from .backend import Backend, Loader
 from .comparison import PACE, Advance, End, Failed, Look, Ready, Step
 from .controls import Request
@@ -32,6 +32,7 @@ TIMING = "Warming up, and timing a few plain AR tokens."
 RACING = "Decoding, all lanes on one clock."
 IN_TURN = "Decoding, one lane after the other: they do not fit into memory together."
 NO_EXPORT = {"name": "", "text": ""}
+HEADS = 8  # likeliest codes of each row, for the inspector
 POLL = 0.1  # seconds between two looks at whose turn it is
 AGAIN = "Press Generate to start again."
 COMPLETE = "Stopped. All pictures were complete already."
@@ -53,14 +54,12 @@ class Stop(Protocol):
 
 @dataclass
 class View:
-    """What changed on the page. images: the finished pair for the comparison slider."""
+    """What changed on the page."""
 
     status: str
     tone: str = "busy"  # busy | good | bad
     lanes: dict[str, Any] | None = None
-    chart: dict[str, Any] | None = None
     headline: dict[str, Any] | None = None
-    images: tuple[Image.Image | None, Image.Image | None] | None = None
     export: dict[str, str] | None = None
     ended: bool = False
 
@@ -81,11 +80,8 @@ class Board:
     def view(self, status: str, **more: Any) -> View:
         """Everything the page shows, from the lanes as they stand."""
         stats = lanes.stats_of(self.lanes)
-        titled = [(lane.title, s) for lane, s in zip(self.lanes[:2], stats, strict=False)]
-        length = max(1, *(figures.positions(lane.settings) for lane in self.lanes))
-        chart = figures.curve(titled, length) | {"table": figures.table(titled)}
         headline = lanes.headline(self.lanes, stats, self.token_seconds)
-        return View(status, lanes=lanes.view(self.lanes, stats), chart=chart, headline=headline, **more)
+        return View(status, lanes=lanes.view(self.lanes, self.target), headline=headline, **more)
 
     def finish(self, lane: Lane, image: Image.Image | None, state: str) -> None:
         """The lane's picture in full quality."""
@@ -93,9 +89,8 @@ class Board:
 
     def last(self, status: str, tone: str) -> View:
         """The last view of a run that decoded something: pictures to compare, and the runs to download."""
-        images = tuple(lane.image for lane in self.lanes[:2])
         export = lanes.bundle(self.lanes, self.target, self.environment, self.token_seconds)
-        return self.view(status, tone=tone, images=images, export=export, ended=True)
+        return self.view(status, tone=tone, export=export, ended=True)
 
     def stopped(self) -> View:
         """The last view of a run that was stopped: what was decoded stays, to look at and to download."""
@@ -179,7 +174,7 @@ def compare(
             board.target, board.environment, board.redraw = pair.name, dict(pair.environment), door.redraw(pair)
             board.lanes = [Lane(settings, tuple(pair.grid)) for settings in request.lanes]
             remark = notice(pair, request.relaxed.prompt)
-            yield board.view(door.waiting or TIMING, images=(None, None), export=NO_EXPORT)
+            yield board.view(door.waiting or TIMING, export=NO_EXPORT)
             yield from follow(board, door, request, stop, remark)
         yield board.last(f"Done on {describe(board.environment)}. {remark}".rstrip(), "good")
     except Stopped:
@@ -199,7 +194,8 @@ def follow(board: Board, door: Door, request: Request, stop: Stop, remark: str) 
         Stopped: in place of the next event.
     """
     status = ""
-    with closing(door(request.target, [settings.to_dict() for settings in request.lanes])) as events:
+    requests = [{**settings.to_dict(), "inspect": HEADS} for settings in request.lanes]
+    with closing(door(request.target, requests)) as events:
         for event in events:
             shows = None
             match event:

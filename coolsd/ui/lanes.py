@@ -2,15 +2,18 @@
 
 import io
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any
 
 from PIL import Image
 
 from ..exports import Comparison, data_uri, file_stem, png
-from ..methods import METHODS, Method, omega
+from ..methods import METHODS, Method, omega, shape
 from ..race import Speedup, speedup
+from ..scene import Patches
 from ..settings import Settings
-from ..trace import Round, Run, Stats, statistics, to_text
+from ..trace import Round, Run, Stats, plain, statistics, to_text
+from ..trees import chain, depth
 from .templates import READOUT
 
 BADGES = {
@@ -22,8 +25,9 @@ BADGES = {
     "failed": "failed",
     "recorded": "recorded",
 }
+KEYS = ("reference", "relaxed", "ar")  # of the lanes in what the browser is sent
+OWN_RESIDUAL = ("lantern", "lantern++")  # methods whose meter is a lower bound: their residual is not the best for their rule
 ENDED = {"done", "recorded"}
-KEYS = "abc"  # of the reference, the relaxed and the plain AR lane in what the browser is sent
 BUSY = "busy computer: the seconds are uncertain"
 BLANK = dict.fromkeys(("subject", "against", "calls", "ar_calls", "how", "ar_how", "interval", "ar_interval", "busy"), "") | {
     "reference": "–",
@@ -35,7 +39,8 @@ ENOUGH = 8  # rounds of each lane from which on a speedup is more than the luck 
 
 @dataclass
 class Lane:
-    """One decode as far as it has come. picture: data URI; image: PIL, at the end."""
+    """One decode as far as it has come. picture: data URI; image: PIL, at the end; texts: the rounds as JSON, as far as they were
+    sent; patches: what rival codes would paint, where the recording has them."""
 
     settings: Settings
     grid: tuple[int, int]
@@ -43,6 +48,9 @@ class Lane:
     rounds: list[Round] = field(default_factory=list)
     picture: str = ""
     image: Image.Image | None = None
+    id: str = field(default_factory=lambda: token_hex(4))
+    texts: list[str] = field(default_factory=list)
+    patches: Patches = field(default_factory=dict)
 
     @property
     def method(self) -> Method:
@@ -64,10 +72,11 @@ class Lane:
         return Run(self.settings, target, self.grid, tuple(omega(self.settings).tolist()), list(self.rounds), dict(environment), self.image)
 
 
-def from_run(run: Run) -> Lane:
+def from_run(run: Run, patches: Patches | None = None) -> Lane:
     """A recorded run as a lane."""
     lane = Lane(run.settings, run.grid, "recorded", run.rounds, image=run.image)
     lane.picture = data_uri(png(run.image, run), "image/png") if run.image is not None else ""
+    lane.patches = patches or {}
     return lane
 
 
@@ -101,47 +110,61 @@ def readout(lane: Lane, stats: Stats) -> dict[str, str]:
     """The readout of a lane."""
     if not lane.rounds:
         return dict.fromkeys(READOUT, "–")
-    lossless = lane.method.lossless
     return {
         "seconds": f"{number(stats.seconds)} s",
         "calls": str(stats.target_calls),
         "length": f"{stats.accept_length:.2f}",
         "tokens": f"{stats.tokens} / {lane.grid[0] * lane.grid[1]}",
-        "rate": f"{number(stats.tokens_per_second)}",
         "drafts": str(stats.draft_calls),
-        "bias": "0" if lossless else number(stats.bias_per_token),
-        "picture_bias": "exactly the target's distribution" if lossless else f"a token; {number(stats.bias_spent)} in the picture",
+        "bias": "0" if lane.method.lossless else number(stats.bias_per_token),
     }
 
 
-def token_kinds(lane: Lane) -> dict[str, int]:
-    """How many tokens came by which way; the four counts add up to the tokens."""
-    pairs = [pair for r in lane.rounds for pair in zip(r.kinds, r.relaxed, strict=True)]
-    relaxed = sum(kind == "accepted" and only for kind, only in pairs)
-    kinds = [kind for kind, _ in pairs]
+def view(lanes: list[Lane], target: str) -> dict[str, Any]:
+    """What the browser draws of the lanes, see assets/lanes.js: the rounds, from which it takes all figures, and what is not in them."""
+    return {"lanes": [_shown(lane, target, place) for place, lane in enumerate(lanes)]}
+
+
+def _shown(lane: Lane, target: str, place: int) -> dict[str, Any]:
+    lane.texts += [to_text(plain(event)) for event in lane.rounds[len(lane.texts) :]]
+    count = sum(len(event.tokens) for event in lane.rounds)
     return {
-        "accepted": kinds.count("accepted") - relaxed,
-        "relaxed": relaxed,
-        "recovered": kinds.count("recovered"),
-        "bonus": kinds.count("bonus") + kinds.count("sampled"),
+        "key": KEYS[place],
+        "run": lane.id,
+        "target": target,
+        "title": lane.title,
+        "about": lane.method.about,
+        "state": lane.state,
+        "badge": BADGES[lane.state],
+        "picture": lane.picture,
+        "alt": f"{lane.settings.prompt}, drawn by {lane.title}; {lane.state}, {count} tokens",
+        "file": f"{file_stem(lane.run('', {}))}.png" if lane.image is not None else "",
+        "grid": list(lane.grid),
+        "omega": omega(lane.settings).tolist(),
+        "drafts": lane.method.schedule is not None,
+        "relaxed": KEYS[place] == "relaxed",
+        "thin": KEYS[place] == "ar",
+        "bias": {"exact": lane.method.lossless, "note": bias_note(lane.settings)},
+        "patches": lane.patches,
+        "rounds": list(lane.texts),  # a copy: what was sent before is compared with it
     }
 
 
-def view(lanes: list[Lane], statuses: list[Stats]) -> dict[str, Any]:
-    """What the pictures and their readouts show, as one flat table; without a plain AR lane nothing of it is in it."""
-    rows, columns = lanes[0].grid
-    fields: dict[str, Any] = {"rows": rows, "columns": columns}
-    for key, lane, stats in zip(KEYS, lanes, statuses, strict=False):
-        fields |= {f"{key}.{name}": text for name, text in readout(lane, stats).items()}
-        counts = token_kinds(lane)
-        fields |= {f"{key}.{fate}": count for fate, count in counts.items()}
-        fields[f"{key}.title"] = lane.title
-        fields[f"{key}.state"] = lane.state
-        fields[f"{key}.badge"] = BADGES[lane.state]
-        fields[f"{key}.picture"] = lane.picture
-        fields[f"{key}.alt"] = f"{lane.settings.prompt}, drawn by {lane.title}; {lane.state}, {stats.tokens} tokens"
-        fields[f"{key}.file"] = f"{file_stem(lane.run('', {}))}.png" if lane.image is not None else ""
-    return fields
+def bias_note(settings: Settings) -> str:
+    """What the bias of a run is: exact, or a bound, and on which side."""
+    method = METHODS[settings.method]
+    if method.lossless:
+        return "exact"
+    if method.name in OWN_RESIDUAL:
+        return "a token, or more"
+    if "siblings" in method.uses and settings.siblings == "every" and not _is_chain(settings):
+        return "a token, or less"
+    return "a token"
+
+
+def _is_chain(settings: Settings) -> bool:
+    drafted = shape(settings)
+    return drafted == chain(depth(drafted))
 
 
 def ar_seconds(lane: Lane, stats: Stats, token_seconds: float) -> float:

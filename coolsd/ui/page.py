@@ -2,25 +2,29 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import plotly
+from starlette.middleware import Middleware
 
 from .. import exports
 from ..models.catalog import TargetStatus
+from ..scene import LANES
 from ..settings import SETTINGS, Setting, SettingsError
-from . import api, claims_tab, figures, lanes, templates
+from . import api, claims_tab, figures, lanes, patches, templates
 from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
+from .compression import CompressedPage
 from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, of_run, read, span
 from .laboratory import tab
 from .run_queue import Visitor
-from .text import CHANGE, EXAMPLES, RUNNING, about, describe_target
+from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about, describe_target
 from .zerogpu import Door
 
 EVENTS = 100  # that may wait for a thread
+NOTICES = 2  # of a bad link that are spelled out
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
 BY_HAND = 100_000  # a whole number of a wider range is typed, not slid to
@@ -29,6 +33,7 @@ NAMES = str(list(CONTROLS))
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
 LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
 STOPPED = "Stopped. Press Generate to start again."
+SETTLED = "(shown) => (shown?.tone === 'bad' ? { status: '', tone: '' } : shown)"  # a complaint about the target that was chosen before
 STOPPING = "(shown) => (shown?.tone === 'busy' ? { status: 'Stopping.', tone: 'busy' } : shown)"
 
 
@@ -41,10 +46,9 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
     """
     backend = backend or default_backend()
     loader = Loader(backend.load)
-    plotly_js = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    gr.set_static_paths([plotly_js])
+    gr.set_static_paths([templates.PLOTLY_FILE, templates.ASSETS])
     with gr.Blocks(title="COOL-SD", fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
-        page = Page(backend, loader, f'<script src="gradio_api/file={plotly_js.as_posix()}"></script>')
+        page = Page(backend, loader)
         page.draw(recorded)
         page.connect(demo)
         api.publish(demo, backend, loader, page.door)
@@ -58,13 +62,16 @@ def launch_options() -> dict[str, Any]:
     fonts = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=fonts, font_mono=mono, spacing_size="sm", radius_size="sm")
+    # So dark that everything can be read (4.5 to 1 at least).
+    theme.set(
+        body_text_color_subdued="#5d5d66",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+    )
     return {
         "theme": theme,
-        # Not as `css`, which gradio rewrites selector by selector, the root's too.
-        "head": "".join(
-            f"<style>{templates.asset(name + '.css')}</style><script>{templates.asset(name + '.js')}</script>"
-            for name in ("page", "laboratory", "claims")
-        ),
+        "head": templates.head(),  # not as `css`, which gradio rewrites selector by selector, the root's too
+        "app_kwargs": {"middleware": [Middleware(CompressedPage)]},
         "footer_links": ["api"],
         "enable_monitoring": False,
         "run_history": False,
@@ -76,10 +83,9 @@ def launch_options() -> dict[str, Any]:
 class Page:
     """Components by name while the page is built; of the runs it holds nothing but the stop events, by session."""
 
-    def __init__(self, backend: Backend, loader: Loader, plotly_tag: str):
+    def __init__(self, backend: Backend, loader: Loader):
         self.backend = backend
         self.loader = loader
-        self.plotly_tag = plotly_tag
         self.controls: dict[str, Any] = {}
         self.active = listening(DEFAULTS, backend.methods)
         self.stops: dict[str, threading.Event] = {}
@@ -97,13 +103,13 @@ class Page:
                 choices(EMBEDDED), value=DEFAULT_TARGET, label="Target", show_label=False, container=False, min_width=230, elem_id="target"
             )
             theme = gr.Button("Light / dark", size="sm", scale=0, min_width=110)
-            theme.click(None, js="() => coolsd.toggleTheme()", **PRIVATE)
+            theme.click(None, js=templates.call("toggleTheme"), **PRIVATE)
         self.target_note = gr.Markdown(visible=False, elem_id="offered")
-        with gr.Tabs():
+        with gr.Tabs() as self.tabs:
             with gr.Tab("Generate", id="generate"):
                 self.draw_generate(first)
             with gr.Tab("Laboratory", id="laboratory-tab"):
-                tab.draw()
+                self.laboratory = tab.draw()
             with gr.Tab("Claims", id="claims-tab"):
                 claims_tab.draw()
             with gr.Tab("About", id="about"):
@@ -123,26 +129,29 @@ class Page:
             self.status = self.bound(templates.line(), {"status": first.status, "tone": first.tone}, elem_id="status")
         with gr.Row():
             with gr.Column(scale=11, min_width=460):
-                self.lanes = self.bound(templates.lanes(), first.lanes)
+                self.lanes = self.draw_lanes(first)
                 with gr.Row(elem_classes="downloads"):
                     self.export = self.bound(templates.exports(), first.export, min_width=120)
                     self.copy = gr.Button("Copy link", size="sm", scale=0, min_width=110)
-            with gr.Column(scale=9, min_width=460):
-                self.answer = self.bound(templates.answer(), first.headline)
-                self.chart = gr.HTML(
-                    first.chart,
-                    html_template=templates.curve(),
-                    js_on_load="coolsd.chart(element, props, watch)",
-                    head=self.plotly_tag,
-                    apply_default_css=False,
-                    shapes=figures.shapes(self.backend.methods),
-                )
+            with gr.Column(scale=9, min_width=460, elem_id="why"):
+                self.answer = self.bound(templates.answer(), first.headline, act="answer")
+                gr.HTML(html_template=templates.mount(), js_on_load=templates.on_load("mountCurves"), apply_default_css=False)
                 self.draw_schedule()
-        with gr.Accordion("Compare the two pictures", open=False) as self.comparing:
-            self.slider = gr.ImageSlider(
-                first.images, type="pil", format="png", label="Reference and relaxed", show_label=False, interactive=False, max_height=512
-            )
         self.draw_more()
+
+    def draw_lanes(self, first: View) -> gr.HTML:
+        """The lanes with their token maps, the bar over the rounds, and the inspector; drawn by the browser from the runs themselves."""
+        return gr.HTML(
+            first.lanes,
+            html_template=templates.mount(),
+            js_on_load=templates.on_load("mountStage", "props", "watch", "(row) => trigger('row', row)", "server"),
+            server_functions=[patches.server(self.backend, self.loader)],
+            apply_default_css=False,
+            elem_id="stage",
+            shapes=figures.shapes(self.backend.methods),
+            definitions={name: list(DEFINITIONS[name]) for name in templates.READOUT},
+            kinds={name: list(words) for name, words in TOKEN_KINDS.items()},
+        )
 
     def draw_schedule(self) -> None:
         """The knobs of ω: numbers above, switches with μ below."""
@@ -194,22 +203,29 @@ class Page:
             control = gr.Slider(low, high, step=step, min_width=90, buttons=[], **more)
         self.controls[s.name] = control
 
-    def bound(self, template: str, value: Any, **more: Any) -> gr.HTML:
+    def bound(self, template: str, value: Any, act: str = "bind", **more: Any) -> gr.HTML:
         """A fixed template that the browser fills from `value`."""
-        return gr.HTML(value, html_template=template, js_on_load="coolsd.bind(element, props, watch)", apply_default_css=False, **more)
+        return gr.HTML(value, html_template=template, js_on_load=templates.on_load(act, "props", "watch"), apply_default_css=False, **more)
 
     def first_view(self, folder: Path) -> View:
         """The recorded comparison, or empty lanes that say what to do."""
         comparison = exports.recorded(folder)
         if comparison is None:
             request = read({**DEFAULTS}, self.backend.methods)
-            empty = [lanes.Lane(s, (16, 16), "empty") for s in (request.reference, request.relaxed)]
+            empty = [lanes.Lane(s, (16, 16), "empty") for s in request.lanes]
             return Board("", empty).view("Type a prompt and press Generate. Move δ and watch ω.", tone="")
-        runs = [comparison.reference, comparison.relaxed, *([comparison.plain] if comparison.plain else [])]
+        runs = {name: run for name in LANES if (run := getattr(comparison, name))}
         run = comparison.relaxed
-        board = Board(run.target, [lanes.from_run(r) for r in runs], run.environment, comparison.ar_token_seconds)
+        board = Board(
+            run.target,
+            [lanes.from_run(r, comparison.patches.get(name)) for name, r in runs.items()],
+            run.environment,
+            comparison.ar_token_seconds,
+        )
         view = board.last(f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.", "")
-        view.images = view.images if run.image is not None else None
+        if not comparison.plain:  # its room is kept, so that no picture changes its size once plain AR joins
+            board.lanes.append(lanes.Lane(replace(run.settings, method="ar"), run.grid, "empty"))
+            view.lanes = lanes.view(board.lanes, board.target)
         request = of_run(run.target, comparison.reference.settings, run.settings)
         view.headline = view.headline | {"asked": matters(request, self.backend.methods)}
         return view
@@ -220,28 +236,34 @@ class Page:
         """Wire the controls to what they do. Every event is private: the public endpoint is `generate`."""
         inputs = [self.controls[name] for name in CONTROLS]
         buttons = [self.generate, self.stop, self.status]
-        outputs = [*buttons, self.lanes, self.chart, self.answer, self.slider, self.export]
+        outputs = [*buttons, self.lanes, self.answer, self.export]
         pressed = [self.generate.click, self.controls["prompt"].submit]
         start = gr.on(pressed, self.prepare, inputs, buttons, concurrency_limit=None, **RAW, **PRIVATE)
         run = start.success(self.run, inputs, outputs, concurrency_limit=None, **RAW, **PRIVATE)
         start.failure(self.refused, inputs, self.status, queue=False, **RAW, **PRIVATE)
         run.failure(self.unlock, None, buttons, queue=False, **PRIVATE)
-        start.success(None, inputs, None, js=f"(...values) => coolsd.link({NAMES}, values)", **PRIVATE)
+        start.success(None, inputs, None, js=templates.call("link", NAMES), **PRIVATE)
         self.stop.click(None, self.status, self.status, js=STOPPING, **PRIVATE)
         self.stop.click(self.stop_run, None, buttons, queue=False, **PRIVATE)
         demo.unload(self.leave)
-        self.copy.click(None, inputs, self.status, js=f"(...values) => coolsd.copyLink({NAMES}, values)", **PRIVATE)
+        self.copy.click(None, inputs, self.status, js=templates.call("copyLink", NAMES), **PRIVATE)
         deciding = [self.controls[name].change for name in ("reference", "method", "tree", "mu_auto")]
         gr.on(deciding, self.fit, inputs, [self.controls[name] for name in METHOD_SETTINGS], queue=False, **RAW, **PRIVATE)
-        follow = f"(...values) => coolsd.controls({NAMES}, values)"
+        follow = templates.call("controls", NAMES)
         moved = [self.controls[name].change for name in ("method", *METHOD_SETTINGS)]
         gr.on([*moved, demo.load], None, inputs, None, js=follow, **PRIVATE)
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)
+        self.lanes.row(self.open_row, None, [self.tabs, *self.laboratory.rows], queue=False, **PRIVATE)
         target = self.controls["target"]
         demo.load(self.list_targets, None, target, concurrency_limit=None, **PRIVATE)
+        target.change(None, self.status, self.status, js=SETTLED, **PRIVATE)
         target.change(self.explain, target, self.target_note, queue=False, **RAW, **PRIVATE)
         target.input(self.target_defaults, target, [self.controls[name] for name in TARGET_DEFAULTS], queue=False, **RAW, **PRIVATE)
         demo.load(self.watch_pair, None, self.pair, concurrency_limit=None, **PRIVATE)
+
+    def open_row(self, event: gr.EventData) -> tuple[Any, ...]:
+        """A row of a run in the laboratory, with the rule and the ω that met it."""
+        return gr.Tabs(selected="laboratory-tab"), *tab.carried(event._data)
 
     def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
@@ -284,7 +306,7 @@ class Page:
     def changes(self, view: View) -> dict[Any, Any]:
         """The components a view touches."""
         out: dict[Any, Any] = {self.status: {"status": view.status, "tone": view.tone}}
-        parts = ((self.lanes, view.lanes), (self.chart, view.chart), (self.answer, view.headline), (self.slider, view.images))
+        parts = ((self.lanes, view.lanes), (self.answer, view.headline))
         out |= {component: value for component, value in parts if value is not None}
         if view.ended:
             out |= {self.generate: gr.update(interactive=True), self.stop: gr.update(interactive=False)}
@@ -353,7 +375,9 @@ class Page:
         values, notices = from_query(query, self.backend.methods, self.backend.statuses_for(query.get("target", DEFAULT_TARGET)))
         updates = [shows(name, values[name]) if name in values else gr.skip() for name in CONTROLS]
         if notices:
-            return [*updates, say(f"The link was not used in full: {'; '.join(notices)}. The usual values stand there instead.", "bad")]
+            more = f"; and {len(notices) - NOTICES} more" if len(notices) > NOTICES else ""
+            named = "; ".join(notice[:120] for notice in notices[:NOTICES])
+            return [*updates, say(f"The link was not used in full: {named}{more}. The usual values stand there instead.", "bad")]
         return [*updates, gr.skip()]
 
     def watch_pair(self) -> Iterator[dict[str, str]]:

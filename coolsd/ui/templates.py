@@ -1,16 +1,38 @@
 """The fixed HTML of the page. It holds no values: the browser puts those in as text, under the names given in data- attributes."""
 
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
-from .text import CALLS, DEFINITIONS, ESTIMATE, SPEEDUP, TOKEN_KINDS
+import plotly
 
-READOUT = ("seconds", "calls", "length", "tokens", "rate", "drafts", "bias")
+from .text import CALLS, DESCRIPTION, ESTIMATE, SPEEDUP
+
+ASSETS = Path(__file__).resolve().parent / "assets"
+PLOTLY_FILE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+SERVED = "gradio_api/file="  # static paths, see page.build; relative, so that it holds behind a proxy too
+PLOTLY = f"{SERVED}{PLOTLY_FILE.as_posix()}"
+STYLES = ("page", "stage", "curves", "inspector", "laboratory", "claims")
+READOUT = ("seconds", "calls", "length", "tokens", "drafts", "bias")
 
 
-def asset(name: str) -> str:
-    """Text of a file of coolsd/ui/assets."""
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+def head() -> str:
+    """What goes into the document's head: what a shared link says, the style sheets, and the modules, as the promise `coolsd`."""
+    styles = "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+    folder = f"{SERVED}{ASSETS.as_posix()}"
+    preload = "".join(f'<link rel="modulepreload" href="{folder}/{path.name}">' for path in sorted(ASSETS.glob("*.js")))
+    words = escape(DESCRIPTION)
+    shared = f'<meta name="description" content="{words}"><meta property="og:description" content="{words}">'
+    return f'{shared}<style>{styles}</style>{preload}<script>window.coolsd = import("./{folder}/page.js");</script>'
+
+
+def on_load(name: str, *arguments: str) -> str:
+    """Script of a component that a function of page.js takes over."""
+    return f"coolsd.then((page) => page.{name}({', '.join(('element', *arguments))}))"
+
+
+def call(name: str, *arguments: str) -> str:
+    """Script of an event: a function of page.js with these arguments, the last of which are the event's inputs."""
+    return f"async (...values) => (await coolsd).{name}({', '.join((*arguments, 'values'))})"
 
 
 def term(label: str, meaning: str, place: str = "") -> str:
@@ -27,32 +49,6 @@ def header() -> str:
 def line(role: str = "status") -> str:
     """One line of words with a tone; screen readers hear it change."""
     return f'<p role="{role}" aria-live="polite"><span data-text="status" data-state="tone"></span></p>'
-
-
-def lanes() -> str:
-    """The pictures with their readouts, and the key to their bars."""
-    key = "".join(f'<span><i class="{fate}"></i>{term(label, meaning)}</span>' for fate, (label, meaning) in TOKEN_KINDS.items())
-    drawn = "".join(_lane(letter, f"{name} lane") for letter, name in (("a", "Reference"), ("b", "Relaxed"), ("c", "Plain AR")))
-    return f'<div class="lanes">{drawn}</div><div class="key">{key}</div>'
-
-
-def _lane(key: str, name: str) -> str:
-    bars = "".join(f'<i class="{fate}" data-grow="{key}.{fate}"></i>' for fate in TOKEN_KINDS)
-    numbers = "".join(_number(key, name, "left" if i % 3 == 2 else "") for i, name in enumerate(READOUT))
-    return f"""
-<section class="lane {key}" data-state="{key}.state" aria-label="{name}">
-  <header><h2 data-text="{key}.title"></h2><a data-png="{key}.file" data-source="{key}.picture" hidden>PNG</a></header>
-  <div class="picture"><img data-image="{key}.picture" data-alt="{key}.alt" alt="" hidden>
-    <div class="hint">Press Generate</div><span class="badge" data-text="{key}.badge"></span></div>
-  <div class="fates">{bars}</div>
-  <dl class="numbers">{numbers}</dl>
-</section>"""
-
-
-def _number(key: str, name: str, side: str) -> str:
-    more = f'<small data-text="{key}.picture_bias"></small>' if name == "bias" else ""
-    label = term(*DEFINITIONS[name], side)
-    return f'<div class="{name}"><dt>{label}</dt><dd><span data-text="{key}.{name}"></span>{more}</dd></div>'
 
 
 def answer() -> str:
@@ -74,16 +70,9 @@ def _speedup(what: str, calls: str, seconds: str, interval: str, how: str, meani
   <p class="how"><b data-text="{seconds}"></b> <span data-text="{interval}"></span> {clock}<span data-text="{how}"></span></p></div>"""
 
 
-def curve() -> str:
-    """The live curve, ω in numbers and words, and the same figures as a table."""
-    return """
-<div class="curve">
-  <h3>Acceptance by draft position</h3>
-  <p class="note">Lines: acceptance probability f. Bars: accepted share of rounds. Dashed: ω as set below.</p>
-  <div class="plot" role="img" aria-label="Acceptance probability, accepted share and ω by draft position; also in the table below"></div>
-  <p class="omega">ω: <span class="omega-row"></span><br><span class="omega-words"></span></p>
-  <details><summary>The curve as a table</summary><table></table></details>
-</div>"""
+def mount() -> str:
+    """Room for a component that the browser draws by itself."""
+    return '<div class="mount"></div>'
 
 
 def exports() -> str:

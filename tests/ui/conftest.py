@@ -2,8 +2,13 @@
 
 import os
 import shutil
+import threading
 
 import pytest
+from pages import backend, served, slow_stream, visit
+
+import coolsd
+from coolsd import exports
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 QUIET = ("background-networking", "component-update", "sync")
@@ -20,3 +25,45 @@ def browser():
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=180_000)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def gate():
+    return threading.Event()
+
+
+@pytest.fixture
+def held(gate):
+    """Until it is cleared no run gets far, however long the browser takes."""
+    gate.set()
+    yield gate
+    gate.clear()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, gate):
+    """A page whose rounds take long enough to be seen, with a recorded comparison."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = backend(slow_stream(0.05, gate))
+    runs = [coolsd.generate(made.load("meadow"), "a lake", method) for method in ("eagle1", "coolsd")]
+    exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
+    with served(made, folder) as demo:
+        yield demo.local_url
+
+
+@pytest.fixture
+def page(browser, address):
+    """A fresh visitor; fails on requests to other hosts and on script errors."""
+    opened = visit(browser, address)
+    yield opened
+    opened.context.close()
+    assert not opened.faults
+
+
+@pytest.fixture(scope="module")
+def still(browser, address):
+    """One visitor for all the tests that start no run."""
+    opened = visit(browser, address)
+    yield opened
+    opened.context.close()
+    assert not opened.faults

@@ -1,12 +1,10 @@
-"""Curve, headline and readout of runs in which no two figures are equal, so that one in another's place is seen."""
+"""Headline, readout and inks of runs in which no two figures are equal, so that one in another's place is seen."""
 
 import re
 
-import pytest
-
 from coolsd.settings import Settings
 from coolsd.trace import Round, statistics
-from coolsd.ui import figures, lanes, templates
+from coolsd.ui import lanes, templates
 
 
 def decoded(index: int, seconds: float, accepted: int, f: tuple[float, ...], drafted: int = 3) -> Round:
@@ -32,31 +30,16 @@ def headline(reference: lanes.Lane, relaxed: lanes.Lane, token_seconds: float | 
     return lanes.headline(both, lanes.stats_of(both), token_seconds)
 
 
-def drawn() -> list[dict]:
-    return figures.curve([(one.title, statistics(one.rounds)) for one in (REFERENCE, RELAXED)], 3)["data"]
-
-
-def test_bars_are_accepted_of_drafted_and_lines_the_mean_f_of_examined_from_position_1_on():
-    shares, f = ([trace["y"] for trace in drawn() if trace["type"] == kind] for kind in ("bar", "scatter"))
-    assert shares == [[0.6667, 0.3333, 0.0], [0.75, 0.5, 0.25]]
-    assert f == [[0.65, 0.45, None], pytest.approx([0.7625, 0.6833, 0.45], abs=1e-4)]
-    assert [statistics(one.rounds).conditional_share for one in (REFERENCE, RELAXED)] != shares
-    assert all(trace["x"] == [1, 2, 3] for trace in drawn())
-    assert figures.layout(3)["xaxis"]["tickvals"] == [1, 2, 3]
-
-
-def test_a_lane_has_one_colour_on_the_curve_and_around_its_picture():
-    styles = templates.asset("page.css")
-    names = dict(re.findall(r"--(\w+): (#\w+)", styles))
-    for key, title, traces in (("a", REFERENCE.title, drawn()[::2]), ("b", RELAXED.title, drawn()[1::2])):
-        border = re.search(rf"\.lane\.{key} {{ border-color: var\(--(\w+)\)", styles)[1]
-        assert {trace["marker"]["color"] for trace in traces} | {traces[1]["line"]["color"]} == {names[border]}
-        assert [trace["name"].startswith(title) for trace in traces] == [True, True]
-
-
-def test_the_table_has_the_columns_of_the_curve():
-    rows = figures.table([(one.title, statistics(one.rounds)) for one in (REFERENCE, RELAXED)])
-    assert rows[1:] == [["1", "0.65", "0.67", "0.76", "0.75"], ["2", "0.45", "0.33", "0.68", "0.50"], ["3", "–", "0.00", "0.45", "0.25"]]
+def test_hues_mean_token_kinds_and_rows_only_and_lanes_are_told_apart_by_ink():
+    hues = ("accepted", "relaxed", "recovered", "bonus", "sampled", "target", "draft")
+    styles = (templates.ASSETS / "curves.css").read_text(encoding="utf-8")
+    assert not [hue for hue in hues if f"var(--{hue})" in styles]
+    stage = (templates.ASSETS / "stage.css").read_text(encoding="utf-8")
+    colours = [re.search(rf"--{hue}: (#\w+)", stage)[1] for hue in hues]
+    assert len(set(colours)) == len(hues)
+    rules = re.findall(r"([^{}]*\blane\b[^{}]*)\{([^}]*)\}", stage)
+    assert rules
+    assert not [hue for _, rule in rules for hue in hues if f"var(--{hue})" in rule]
 
 
 def test_every_number_of_the_headline():
@@ -79,17 +62,12 @@ def test_the_headline_of_a_run_on_its_way_has_calls_too():
 
 
 def test_the_readout_of_each_lane_is_its_own():
-    both = [REFERENCE, RELAXED]
-    view = lanes.view(both, lanes.stats_of(both))
+    words = [lanes.readout(one, statistics(one.rounds)) for one in (REFERENCE, RELAXED)]
     for name, values in {
         "seconds": ("0.80 s", "0.50 s"),
         "calls": ("4", "5"),
         "length": ("1.75", "2.20"),
         "tokens": ("7 / 16", "11 / 16"),
-        "rate": ("8.75", "22"),
         "drafts": ("8", "12"),
-        "accepted": (3, 6),
-        "recovered": (2, 3),
-        "bonus": (2, 2),
     }.items():
-        assert (view[f"a.{name}"], view[f"b.{name}"]) == values, name
+        assert tuple(one[name] for one in words) == values, name

@@ -227,7 +227,7 @@ def test_generate_refuses_bad_input_with_advice(api, change, told):
 def test_no_pop_up_is_called_error():
     made = backend(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
     generate = endpoint(made, Loader(made.load))
-    page = Page(made, Loader(made.load), "")
+    page = Page(made, Loader(made.load))
     values = [{**controls.DEFAULTS, "delta": None}[name] for name in controls.CONTROLS]
     titles = {}
     for what, call in {
@@ -331,7 +331,7 @@ def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
 
 
 def test_a_view_touches_only_what_changed(tmp_path):
-    page = Page(backend(), Loader(lambda name: tiny_pair()), "")
+    page = Page(backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     assert set(page.changes(View("waiting"))) == {page.status}
@@ -340,7 +340,7 @@ def test_a_view_touches_only_what_changed(tmp_path):
 
 
 def test_stop_is_heard_whenever_it_comes(tmp_path):
-    page = Page(made := backend(), Loader(lambda name: tiny_pair()), "")
+    page = Page(made := backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)
@@ -369,7 +369,7 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
 
 
 def test_a_run_begun_at_the_last_view_keeps_its_stop(tmp_path):
-    page = Page(backend(), Loader(lambda name: tiny_pair()), "")
+    page = Page(backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)

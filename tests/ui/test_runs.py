@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import gradio as gr
 import pytest
-from pages import METHODS, asked, backend, session, slow_stream, views
+from pages import METHODS, asked, backend, counts, sent, session, slow_stream, views
 from PIL import Image
 from tiny import tiny_pair
 
@@ -19,7 +19,7 @@ from coolsd.models.catalog import TargetStatus
 from coolsd.models.prompt_domain import PromptDomain
 from coolsd.settings import Settings
 from coolsd.trace import Round, Run, statistics
-from coolsd.ui import controls, figures, lanes, templates, text
+from coolsd.ui import controls, lanes, templates, text
 from coolsd.ui.backend import EMBEDDED, Loader
 from coolsd.ui.compare import compare
 from coolsd.ui.page import TARGET_DEFAULTS, Page
@@ -48,18 +48,39 @@ def test_readout_of_a_hand_made_run():
         "calls": "3",
         "length": "2.67",
         "tokens": "8 / 8",
-        "rate": "27",
         "drafts": "6",
         "bias": "0.05",
-        "picture_bias": "a token; 0.40 in the picture",
     }
-    assert lanes.token_kinds(lane) == {"accepted": 4, "relaxed": 1, "recovered": 1, "bonus": 2}
 
 
 def test_a_lossless_lane_says_so():
     lane = hand_made("eagle1")
-    shown = lanes.readout(lane, statistics(lane.rounds))
-    assert (shown["bias"], shown["picture_bias"]) == ("0", "exactly the target's distribution")
+    assert lanes.readout(lane, statistics(lane.rounds))["bias"] == "0"
+    assert lanes.view([lane], "tiny")["lanes"][0]["bias"] == {"exact": True, "note": "exact"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({"method": "lantern"}, "a token, or more"),
+        ({"method": "lantern++g"}, "a token"),
+        ({"siblings": "every"}, "a token"),
+        ({"siblings": "every", "tree": "dynamic"}, "a token, or less"),
+    ],
+)
+def test_a_bound_on_the_bias_says_on_which_side_it_is(settings, note):
+    assert lanes.bias_note(Settings(prompt="x", **settings)) == note
+
+
+def test_the_browser_is_sent_each_round_once_more_and_the_same():
+    lane = hand_made()
+    first = lanes.view([replace(lane, rounds=lane.rounds[:2])], "tiny")["lanes"][0]["rounds"]
+    now = lanes.view([lane], "tiny")["lanes"][0]
+    again = lanes.view([lane], "tiny")["lanes"][0]
+    assert now["rounds"][:2] == first
+    assert now == again
+    assert now["rounds"] is not again["rounds"]  # gradio compares what it sends with what it sent
+    assert json.loads(now["rounds"][1])["tokens"] == [1, 2, 3]
 
 
 def slower(lane, factor):
@@ -117,9 +138,9 @@ def test_a_third_lane_measures_plain_ar():
     told = lanes.headline(race, lanes.stats_of(race), 0.1)
     assert (told["reference"], told["ar"], told["ar_interval"]) == ("1.50×", "0.41×", "0.41–0.41")  # 8 tokens in 3 calls, 29 in 9
     assert "measured" in told["ar_how"]
-    shown = lanes.view(race, lanes.stats_of(race))
-    assert (shown["c.title"], shown["c.state"], shown["c.calls"]) == ("Plain AR", "done", "9")
-    assert "c.title" not in lanes.view(race[:2], lanes.stats_of(race[:2]))
+    shown = lanes.view(race, "tiny")["lanes"]
+    assert [(lane["key"], lane["thin"]) for lane in shown] == [("reference", False), ("relaxed", False), ("ar", True)]
+    assert (shown[2]["title"], shown[2]["state"], len(shown[2]["rounds"])) == ("Plain AR", "done", 9)
 
 
 @pytest.mark.parametrize(
@@ -129,35 +150,12 @@ def test_numbers_have_two_digits_that_matter(value, shown):
     assert lanes.number(value) == shown
 
 
-def test_curve_holds_the_statistics_and_only_old_plotly_keys():
-    both = [(lane.title, statistics(lane.rounds)) for lane in (hand_made("eagle1"), hand_made())]
-    figure = figures.curve(both, 3)
-    json.dumps(figure, allow_nan=False)
-    assert [t["type"] for t in figure["data"]] == ["bar", "bar", "scatter", "scatter"]
-    assert figure["data"][3]["y"] == [1.0, 0.6, 0.3]
-    assert figure["data"][1]["y"] == [1.0, 1.0, 0.5]
-    assert figure["layout"]["yaxis"]["range"] == [0, 1.04]
-    assert figure["layout"]["uirevision"]
-    known = {"type", "name", "meta", "x", "y", "marker", "hovertemplate", "mode", "line"}
-    assert all(set(t) <= known for t in figure["data"])
-    import plotly.graph_objects as go
-
-    go.Figure(data=figure["data"], layout=figure["layout"])  # refuses keys that Plotly does not know
-
-
-def test_curve_as_a_table():
-    both = [(lane.title, statistics(lane.rounds)) for lane in (hand_made("ar"), hand_made())]
-    rows = figures.table([(both[0][0], statistics([])), both[1]])
-    assert rows[0] == ["position", "Plain AR: f", "Plain AR: accepted share", "COOL-SD δ=2: f", "COOL-SD δ=2: accepted share"]
-    assert rows[2] == ["2", "–", "–", "0.60", "1.00"]
-
-
 def test_templates_hold_no_values_and_every_number_is_explained():
-    markup = templates.lanes() + templates.answer() + templates.curve() + templates.exports() + templates.line()
+    markup = templates.answer() + templates.mount() + templates.exports() + templates.line()
     assert "${" not in markup
     assert "{{" not in markup
-    for label, meaning in text.DEFINITIONS.values():
-        assert label in markup
+    assert set(templates.READOUT) <= set(text.DEFINITIONS)
+    for _, meaning in text.DEFINITIONS.values():
         assert meaning in text.about()
 
 
@@ -169,8 +167,7 @@ def test_a_comparison_ends_with_both_pictures_and_all_figures():
     last = shown[-1]
     assert last.ended
     assert last.tone == "good"
-    assert last.lanes["a.tokens"] == last.lanes["b.tokens"] == "16 / 16"
-    assert [image.size for image in last.images] == [(16, 16)] * 2
+    assert counts(last) == [16, 16, 16]
     assert last.headline["reference"].endswith("×")
     bundle = json.loads(last.export["text"])
     run = Run.from_json(json.dumps(bundle["relaxed"]))
@@ -182,11 +179,11 @@ def test_a_comparison_ends_with_both_pictures_and_all_figures():
 
 def test_a_slow_run_shows_partial_pictures():
     shown = views(backend(slow_stream(0.06)), draft_length=1)
-    partial = [v for v in shown if v.lanes and v.lanes["a.state"] == "running" and v.lanes["a.picture"]]
+    partial = [v for v in shown if v.lanes and sent(v, 0)["state"] == "running" and sent(v, 0)["picture"]]
     assert partial
-    assert partial[0].lanes["a.picture"].startswith("data:image/webp;base64,")
-    assert partial[0].lanes["b.state"] == partial[0].lanes["c.state"] == "running"
-    assert partial[0].lanes["b.picture"].startswith("data:image/webp;base64,")
+    assert sent(partial[0], 0)["picture"].startswith("data:image/webp;base64,")
+    assert sent(partial[0], 1)["state"] == sent(partial[0], 2)["state"] == "running"
+    assert sent(partial[0], 1)["picture"].startswith("data:image/webp;base64,")
 
 
 def test_closing_a_comparison_closes_the_stream():
@@ -201,7 +198,7 @@ def test_closing_a_comparison_closes_the_stream():
 
     made = backend(stream)
     running = compare(made, Loader(made.load), asked())
-    next(v for v in running if v.lanes and v.lanes["a.state"] == "running")
+    next(v for v in running if v.lanes and sent(v, 0)["state"] == "running")
     running.close()
     assert closed.is_set()
 
@@ -219,7 +216,7 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
         reached = {
             "loading": "Loading" in view.status,
             "timing": "timing" in view.status,
-            "decoding": bool(view.lanes) and view.lanes["a.state"] == "running",
+            "decoding": bool(view.lanes) and sent(view, 0)["state"] == "running",
         }
         if reached[when]:
             stop.set()
@@ -230,13 +227,13 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
         assert not last.export
         return
     bundle = json.loads(last.export["text"])
-    for name, key in (("reference", "a"), ("relaxed", "b"), ("plain", "c")):
+    for place, name in enumerate(("reference", "relaxed", "plain")):
         run = Run.from_json(json.dumps(bundle[name]))
         assert 0 < len(run.tokens) < 16
         assert bundle[name]["complete"] is False
-        assert f"-stopped-{len(run.tokens)}-of-16" in last.lanes[f"{key}.file"]
-        assert last.lanes[f"{key}.badge"] == "stopped"
-        picture = Image.open(io.BytesIO(base64.b64decode(last.lanes[f"{key}.picture"].split(",")[1])))
+        assert f"-stopped-{len(run.tokens)}-of-16" in sent(last, place)["file"]
+        assert sent(last, place)["badge"] == "stopped"
+        picture = Image.open(io.BytesIO(base64.b64decode(sent(last, place)["picture"].split(",")[1])))
         assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
         assert picture.getextrema()[3] == (0, 255)
         assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
@@ -278,7 +275,7 @@ def offering(load=None):
 
 
 def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
-    page = Page(offering(), Loader(lambda name: tiny_pair()), "")
+    page = Page(offering(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
@@ -325,8 +322,8 @@ def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
     assert last.ended
     assert last.tone == "bad"
     assert "MemoryError: out of memory" in last.status
-    assert last.lanes["b.state"] == "failed"
-    assert last.lanes["b.calls"] == "2"
+    assert sent(last, 1)["state"] == "failed"
+    assert len(sent(last, 1)["rounds"]) == 2
 
 
 def test_a_pair_that_cannot_load_is_reported_and_tried_again():

@@ -48,6 +48,7 @@ def bars() -> str:
 <div class="lab-bars">
   <p class="lab-note">Pull a bar. <b class="p">Blue outline: target p</b>, filled with what comes out.
   <b class="q">Orange outline: draft q</b>, filled with what becomes of the draft. Numbers in %.</p>
+  <p class="lab-source" hidden></p>
   <div class="lab-slots">{slots}</div>
   <div class="key">{key}</div>
 </div>"""

@@ -18,14 +18,16 @@ from ...laboratory import exact
 from ...laboratory.exact import CAPS, CHOICES, CORRECT, LANTERNS, MAX_LENGTH, PRESETS, SHAPES, TOKENS, USES_OMEGA, Knobs, LaboratoryError
 from ...laboratory.mistakes import MISTAKES
 from ...rules import Lossless
+from .. import templates
 from ..text import CHANGE
 from . import drawing as parts
 
 ROUNDS, STEPS, PAUSE = 10_000, 10, 0.05  # rounds a press, in so many steps, seconds between two so that one sees them arrive
 MOST = 1_000_000  # rounds on one histogram
+OMEGA_LIMIT = 8.0  # of the slider
 BELOW_ONE = 0.5  # ω that shows what is wrong with the vanilla residual
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
-LIVE = {**PRIVATE, "queue": False, "trigger_mode": "always_last"}
+LIVE = {**PRIVATE, "queue": False, "trigger_mode": "always_last", "preprocess": False}  # what was sent is checked here, also an empty box
 FIRST_PRESET = "ambiguous"
 BORROWER = "F"  # on that preset its f grows by borrowing
 ROUND = {"shape": "annealed", "length": 5, "delta": 2.0, "nu": 0.7, "mu_auto": True, "mu": 0.0, "clamp": False, "first": 0.15, "last": 0.4}
@@ -123,22 +125,36 @@ def roll_live(*values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 # ---- layout
 
 
-def draw() -> None:
-    """Place the tab's three parts and wire them."""
+def draw() -> "OneTokenPanel":
+    """Place the tab's three parts and wire them; gives the one that rows of a run can be carried to."""
     rows = gr.HTML(
         preset(FIRST_PRESET),
         html_template=parts.bars(),
-        js_on_load="laboratory.editor(element, props, trigger, watch)",
+        js_on_load=templates.on_load("editor", "props", "() => trigger('input')", "watch"),
         apply_default_css=False,
         render=False,
     )
     with gr.Tabs(elem_id="laboratory"):
         with gr.Tab("One token", id="one-token"):
-            OneTokenPanel(rows)
+            panel = OneTokenPanel(rows)
         with gr.Tab("One round", id="one-round"):
             draw_round()
         with gr.Tab("Is it lossless?", id="is-it-lossless"):
             draw_trials(rows)
+    return panel
+
+
+def carried(row: Any) -> tuple[Any, ...]:
+    """Updates of OneTokenPanel.rows for a row of a run, as the browser sends it; none for what is no such row."""
+    try:
+        p, q = read_rows(row)
+        omega = exact.read_number(row["omega"], 0, 1e6, "ω")
+        names = [str(name)[:8] for name in row["names"]][: len(TOKENS)]
+        source = str(row["source"])[:200]
+    except (LaboratoryError, KeyError, TypeError):
+        return gr.skip(), gr.skip(), gr.skip()
+    value = {"p": p.tolist(), "q": q.tolist(), "names": names, "source": source}
+    return value, "relaxed", gr.update(value=round(min(omega, OMEGA_LIMIT), 2), visible=True)
 
 
 def _presets(rows: gr.HTML) -> list[Any]:
@@ -175,9 +191,10 @@ class OneTokenPanel:
 
     def __init__(self, rows: gr.HTML):
         first = look(preset(FIRST_PRESET), *astuple(Knobs()), BORROWER)
+        self.editor = rows
         with gr.Row():
             with gr.Column(scale=11, min_width=340):
-                gr.HTML("<h3>What happens to one drafted token?</h3>", apply_default_css=False)
+                gr.HTML("<h2>What happens to one drafted token?</h2>", apply_default_css=False)
                 _presets(rows)
                 rows.render()
             with gr.Column(scale=9, min_width=340, elem_classes="lab-asking"):
@@ -188,19 +205,24 @@ class OneTokenPanel:
                     show_label=False,
                     elem_classes="lab-rules",
                 )
-                self.omega = gr.Slider(0, 8, 1.5, step=0.05, label="ω relaxation (1 is lossless)", visible=False, buttons=[])
+                self.omega = gr.Slider(0, OMEGA_LIMIT, 1.5, step=0.05, label="ω relaxation (1 is lossless)", visible=False, buttons=[])
                 self.lantern = LanternKnobs(borrower=True)
                 with gr.Row(elem_classes="lab-answering"):
                     self.reading = gr.HTML(
                         first[0],
                         html_template=parts.reading(),
-                        js_on_load="laboratory.reading(element, props, watch)",
+                        js_on_load=templates.on_load("reading", "props", "watch"),
                         apply_default_css=False,
                         min_width=260,
                         scale=3,
                     )
                     self.picture = gr.HTML("", apply_default_css=False, visible=False, min_width=200, scale=2)
         self.connect(rows)
+
+    @property
+    def rows(self) -> list[Any]:
+        """What a row of a run sets: both rows, the rule and its ω."""
+        return [self.editor, self.choice, self.omega]
 
     def connect(self, rows: gr.HTML) -> None:
         """Everything that changes the answer."""
@@ -233,10 +255,10 @@ def draw_round() -> None:
             near = gr.Slider(0, 0.5, ROUND["first"], step=0.01, label="draft's TV at position 1", **number)
             far = gr.Slider(0, 0.5, ROUND["last"], step=0.01, label="draft's TV at the last", **number)
         with gr.Column(scale=9, min_width=340):
-            gr.HTML("<h3>How far does a draft get, and what does it cost?</h3>", apply_default_css=False)
+            gr.HTML("<h2>How far does a draft get, and what does it cost?</h2>", apply_default_css=False)
             profile = gr.HTML(first[0], apply_default_css=False)
         with gr.Column(scale=9, min_width=340):
-            gr.HTML("<h3>Same accept length: which schedule costs least?</h3>", apply_default_css=False)
+            gr.HTML("<h2>Same accept length: which schedule costs least?</h2>", apply_default_css=False)
             contest = gr.HTML(first[1], apply_default_css=False)
     controls = [shape, length, delta, nu, mu_auto, mu, clamp, near, far]
     gr.on([control.change for control in controls], speaking(unroll), controls, [profile, contest], **LIVE)
@@ -247,7 +269,7 @@ def draw_trials(rows: gr.HTML) -> None:
     """Do 10,000 rounds look like p?"""
     *_, first = roll(preset(FIRST_PRESET), None, *astuple(Knobs()))
     choice, counted = gr.State("lossless"), gr.State(first[1])
-    gr.HTML("<h3>Do 10,000 rounds look like the target?</h3>", apply_default_css=False)
+    gr.HTML("<h2>Do 10,000 rounds look like the target?</h2>", apply_default_css=False)
     with gr.Row():
         with gr.Column(scale=5, min_width=300):
             pressed = []

@@ -1,0 +1,31 @@
+// Fills fixed templates with the values Python sends, under the names given in data- attributes; as text and attributes only, never as markup.
+import { setImage, setText } from "./dom.js";
+
+function blobLink(node, name, content) {
+  if (node.href.startsWith("blob:")) URL.revokeObjectURL(node.href);
+  node.hidden = !name;
+  if (!name) return;
+  node.download = name;
+  node.href = URL.createObjectURL(new Blob([content], { type: "application/json" }));
+}
+
+export function fill(element, values) {
+  const each = (name, act) => element.querySelectorAll(`[data-${name}]`).forEach((node) => act(node, values[node.dataset[name]]));
+  each("text", (node, v) => setText(node, String(v ?? "")));
+  each("state", (node, v) => { node.dataset.is = v ?? ""; });
+  each("image", (node, v) => setImage(node, v ?? "", values[node.dataset.alt]));
+  each("json", (node, v) => blobLink(node, v, values[node.dataset.source]));
+}
+
+// With `keep` the values that are not sent stay as they are. act: what else follows from the values on show.
+export function bind(element, props, watch, act = () => {}) {
+  let shown = {};
+  const show = () => {
+    const next = props.value ?? {};
+    shown = next.keep ? { ...shown, ...next } : next;
+    fill(element, shown);
+    act(shown);
+  };
+  show();
+  watch("value", show);
+}

@@ -1,0 +1,138 @@
+// Two charts over the same draft positions: how often drafts pass (f and accepted share), and the schedule ω. Lanes are told apart by ink and
+// symbol: solid with discs, dashed with squares, dotted with triangles. A small drawing of our own: the page needs no chart library for it.
+import { fillTable, h, s, setText } from "./dom.js";
+import { digits, inWords } from "./schedule.js";
+
+export const INKS = [
+  { dash: null, swatch: null, symbol: "disc", fill: 0.34 },
+  { dash: "9 6", swatch: "5 3.5", symbol: "square", fill: 0.16 },
+  { dash: "2 6", swatch: "1 4.4", symbol: "triangle", fill: 0.1 },
+];
+
+export function symbol(kind, x, y, r) {
+  if (kind === "disc") return s("circle", { class: "dot", cx: x, cy: y, r });
+  if (kind === "square") return s("rect", { class: "dot", x: x - r, y: y - r, width: 2 * r, height: 2 * r });
+  if (kind === "triangle") return s("path", { class: "dot", d: `M${x} ${y - 1.2 * r} l${1.15 * r} ${2 * r} h${-2.3 * r} z` });
+  return s("path", { class: "dot hollow", d: `M${x} ${y - 1.3 * r} l${1.3 * r} ${1.3 * r} l${-1.3 * r} ${1.3 * r} l${-1.3 * r} ${-1.3 * r} z` });
+}
+
+// A swatch that says which ink a lane is drawn in.
+export function swatch(ink) {
+  return s("svg", { class: "swatch", viewBox: "0 0 34 12", "aria-hidden": "true" },
+    s("line", { class: "line", x1: 1, x2: 33, y1: 6, y2: 6, "stroke-dasharray": ink.swatch }), symbol(ink.symbol, 17, 6, 4.4));
+}
+
+const LABELS = { acceptance: "Acceptance probability and accepted share by draft position", schedule: "Schedule ω by draft position" };
+
+const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+
+// Where things lie: left and right margins in the letters' size, the positions evenly between.
+function frameOf(svg, length, labels) {
+  const { clientWidth: width, clientHeight: height } = svg;
+  const em = parseFloat(getComputedStyle(svg).fontSize);
+  const right = Math.min(width * 0.34, em * (1 + 0.64 * Math.max(3, ...labels.map((label) => label.length))));
+  const [left, top, bottom] = [2.3 * em, 0.7 * em, height - 1.5 * em];
+  const slot = (width - left - right) / Math.max(1, length);
+  return { width, height, em, left, right: width - right, top, bottom, slot, x: (i) => left + slot * (i + 0.5) };
+}
+
+const text = (x, y, words, anchor = "middle", name = "") => s("text", { x, y, "text-anchor": anchor, class: name }, words);
+
+// Labels beside the ends of their lines, none over another.
+function spread(labels, gap, low) {
+  const sorted = [...labels].sort((a, b) => a.y - b.y);
+  for (let i = 1; i < sorted.length; i++) sorted[i].y = Math.max(sorted[i].y, sorted[i - 1].y + gap);
+  const over = Math.max(0, (sorted.at(-1)?.y ?? 0) - low);
+  sorted.forEach((label) => { label.y -= over; });
+  return sorted;
+}
+
+function axis(place, y, ticks, length) {
+  const lines = ticks.map(([value, words]) => [
+    s("line", { class: "grid", x1: place.left, x2: place.right, y1: y(value), y2: y(value) }),
+    text(place.left - 0.4 * place.em, y(value) + 0.35 * place.em, words, "end"),
+  ]);
+  const positions = Array.from({ length }, (_, i) => text(place.x(i), place.height - 0.3 * place.em, `${i + 1}`));
+  return [...lines.flat(), ...positions];
+}
+
+// f as lines and accepted share as bars; lanes: [{ title, acceptProb, acceptedShare }], in the order of INKS.
+function drawAcceptance(svg, lanes, length) {
+  const place = frameOf(svg, length, lanes.map((lane) => lane.title));
+  const y = (v) => place.bottom - v * (place.bottom - place.top);
+  const parts = axis(place, y, [[0, "0"], [0.5, ".5"], [1, "1"]], length);
+  const width = (place.slot * 0.56) / lanes.length;
+  const labels = [];
+  lanes.forEach((lane, n) => {
+    const ink = INKS[n];
+    lane.acceptedShare.forEach((v, i) => {
+      if (v === null) return;
+      const x = place.x(i) + (n - lanes.length / 2) * width;
+      parts.push(s("rect", { class: "bar", x, y: y(v), width: width - 1.5, height: Math.max(0, place.bottom - y(v)), "fill-opacity": ink.fill }));
+    });
+  });
+  lanes.forEach((lane, n) => {
+    const points = lane.acceptProb.flatMap((v, i) => (v === null ? [] : [[place.x(i), y(v)]]));
+    if (!points.length) return;
+    parts.push(s("path", { class: "line", d: path(points), "stroke-dasharray": INKS[n].dash }));
+    points.forEach(([px, py]) => parts.push(symbol(INKS[n].symbol, px, py, 0.36 * place.em)));
+    labels.push({ y: points.at(-1)[1], words: lane.title });
+  });
+  spread(labels, 1.15 * place.em, place.bottom).forEach((label) => parts.push(text(place.right + 0.3 * place.em, label.y + 0.35 * place.em, label.words, "start", "name")));
+  svg.replaceChildren(...parts);
+}
+
+// ω on a log axis, 1 in the middle: above is looser than lossless, below stricter. now: as the sliders stand; run: as the run on the page had it.
+function drawOmega(svg, now, run, length) {
+  const differs = run.length > 0 && (run.length !== now.length || run.some((w, i) => Math.abs(w - now[i]) > 1e-3 * w));
+  const place = frameOf(svg, length, ["stricter"]);
+  const least = (w) => Math.max(w, 1e-4);
+  const decades = Math.max(1, ...[...now, ...run].map((w) => Math.ceil(Math.abs(Math.log10(least(w))) - 0.02)));
+  const middle = (place.top + place.bottom) / 2;
+  const y = (w) => middle - (Math.log10(least(w)) / decades) * (place.bottom - place.top) / 2;
+  const parts = axis(place, y, [[10 ** decades, `${10 ** decades}`], [1, "1"], [10 ** -decades, `${+(10 ** -decades).toPrecision(1)}`]], length);
+  parts.push(s("line", { class: "unit", x1: place.left, x2: place.right, y1: middle, y2: middle }));
+  parts.push(text(place.right + 0.3 * place.em, middle + 0.35 * place.em, "lossless", "start", "faint"));
+  parts.push(text(place.right + 0.3 * place.em, place.top + 0.8 * place.em, "looser", "start", "faint"));
+  parts.push(text(place.right + 0.3 * place.em, place.bottom, "stricter", "start", "faint"));
+  if (differs) parts.push(s("path", { class: "line before", d: path(run.map((w, i) => [place.x(i), y(w)])) }));
+  if (now.length) parts.push(s("path", { class: "line thin", d: path(now.map((w, i) => [place.x(i), y(w)])) }));
+  now.forEach((w, i) => parts.push(symbol("diamond", place.x(i), y(w), 0.34 * place.em)));
+  svg.replaceChildren(...parts);
+}
+
+const two = (v) => (v === null || v === undefined ? "–" : v.toFixed(2));
+
+// The curves in words: a head and one row a draft position.
+export function tableOf(lanes, omega, length) {
+  const head = ["position", ...lanes.flatMap(({ title }) => [`${title}: f`, `${title}: accepted share`]), "ω as set"];
+  const rows = Array.from({ length }, (_, i) => [
+    `${i + 1}`, ...lanes.flatMap((lane) => [two(lane.acceptProb[i]), two(lane.acceptedShare[i])]), omega[i] === undefined ? "–" : digits(omega[i]),
+  ]);
+  return [head, ...rows];
+}
+
+// The component. show({ lanes, now, run, title }): lanes as above, ω as set now and as the run had it, the title of the method that has it.
+export function curves() {
+  const [f, omega] = ["acceptance", "schedule"].map((name) => s("svg", { class: `chart ${name}`, role: "img", "aria-label": `${LABELS[name]}; the same figures stand in the table below` }));
+  const [numbers, words, table] = [h("span", { class: "omega-row" }), h("span", { class: "omega-words" }), h("table")];
+  let last = null;
+  const node = h("div", { class: "curve" },
+    h("h3", {}, "Acceptance by draft position ", h("small", {}, "lines: probability f; bars: accepted share")), f,
+    h("h3", {}, "Schedule ω ", numbers), omega, h("p", { class: "omega" }, words),
+    h("details", {}, h("summary", {}, "The curves as a table"), table));
+
+  function show(state) {
+    last = state;
+    const length = Math.max(1, state.now.length, ...state.lanes.map((lane) => lane.acceptProb.length));
+    setText(numbers, state.now.map(digits).join("  ") || "–");
+    setText(words, inWords(state.now, state.title));
+    if (!f.clientWidth) return; // on a hidden tab
+    drawAcceptance(f, state.lanes, length);
+    drawOmega(omega, state.now, state.run, length);
+    fillTable(table, tableOf(state.lanes, state.now, length));
+  }
+
+  new ResizeObserver(() => { if (last) show(last); }).observe(f);
+  return { node, show };
+}
