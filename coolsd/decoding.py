@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .methods import METHODS, omega, shape
 from .protocols import Draft, Drafter, Pair, Target, no_draft
-from .sampling import to_probs
+from .sampling import NotFinite, to_probs
 from .settings import Settings, SettingsError
 from .trace import Drafts, Last, Round, Run
 from .trees import depth, ranks, within
@@ -29,6 +29,10 @@ from .verification import Verdict
 
 class MemoryFull(ValueError):
     """Decoding needed more memory than the device has."""
+
+
+class Broken(ValueError):
+    """A model of the pair computes nothing that can be decoded."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,16 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
     Raises:
         SettingsError: the method drafts and the pair has no drafter.
         MemoryFull: the device has no memory left; what the picture took has been freed.
+        Broken: logits are NaN or infinite.
     """
     full = False
     try:
         yield from _rounds(pair, settings, inspect)
+    except NotFinite as error:
+        dtype = str(pair.environment.get("dtype", "float32"))
+        advice = "Its weights are damaged: load them again" if dtype == "float32" else "Try float32"
+        reason = f"The {error.model} of {pair.name} gives NaN or infinity in {dtype}."
+        raise Broken(f"{reason} {advice}, or choose another {error.model}.") from None
     except torch.OutOfMemoryError:
         full = True
     if full:  # not above, where the error still holds on to the frames with all their tensors

@@ -10,6 +10,14 @@ from torch import Tensor
 GREEDY_BELOW = 1e-5  # a lower temperature is argmax: float32 can no longer divide by it
 
 
+class NotFinite(ValueError):
+    """Logits of a model are NaN or infinite. `model`: target or drafter."""
+
+    def __init__(self, model: str):
+        super().__init__(f"The {model}'s logits are not finite (NaN or infinity).")
+        self.model = model
+
+
 def guide(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
     """Classifier-free guidance u + s (c - u), in float32 (Ho and Salimans, arXiv 2207.12598, in LlamaGen's parametrisation).
 
@@ -33,11 +41,12 @@ def to_probs(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: fl
         top_p: mass kept; the token that crosses it stays, and those that tie with it. 1 turns it off.
 
     Returns:
-        (..., V) float32, rows summing to 1.
+        (..., V) float32, rows summing to 1. A row whose logits hold NaN or +inf has NaN in it, at any temperature.
     """
     logits = logits.float()
     if temperature < GREEDY_BELOW:
-        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        highest, index = logits.max(-1, keepdim=True)
+        return torch.zeros_like(logits).scatter_(-1, index, 1.0 + 0.0 * highest)
     if temperature != 1:
         # Shifting first keeps a small temperature from overflowing.
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature

@@ -14,7 +14,7 @@ from torch import Tensor
 from .rules import Lossless, Rule, host_can_branch
 from .sampling import entropy, pick, uniforms
 from .trees import Parents, children, depths
-from .verification import DeviceVerdict, Verdict, figures_of_last, plain_draw, to_host
+from .verification import DeviceVerdict, Verdict, figures_of_last, masses, plain_draw, to_host
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,7 @@ def tree_verdict(p: Tensor, q: Tensor, draft_tokens: Tensor, parents: Parents, r
         nodes=_node_figures(p, q, draft_tokens, _above(parents, p.device), visited, tried),
         last=figures_of_last(row[0], token, uniform[-1:], law[0]),
         entropy=entropy(p.index_select(0, visited)),
+        masses=masses(p, q),
     )
 
 

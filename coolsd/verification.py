@@ -10,12 +10,13 @@ the only synchronisation of a round. Where the host can branch, on a CPU, the fi
 """
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, host_can_branch, norm_residual
-from .sampling import entropy, pick, uniforms
+from .sampling import NotFinite, entropy, pick, uniforms
 
 __all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
 
@@ -56,6 +57,7 @@ class DeviceVerdict:
     nodes: Tensor  # (4, N) of each drafted token: its p, its q, f and the uniform number u; f and u are NaN where it was not examined
     last: Tensor  # (3,) of the token that follows: its p, its uniform number and its probability in the law it was drawn from
     entropy: Tensor  # of the target row before each accepted token and after the last; entries behind that mean nothing
+    masses: Tensor  # (2,) sums over all target rows and over all draft rows: not finite where a logit was not, see `masses`
 
 
 def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
@@ -63,11 +65,17 @@ def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
 
     Args:
         whole: all positions were examined, not only those up to the first rejection.
+
+    Raises:
+        NotFinite: a row was made from logits that are not finite.
     """
     parts = [getattr(verdict, field) for field in DeviceVerdict.__dataclass_fields__]
     # One tensor for all; codes and nodes are whole numbers that float32 holds.
     known = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
-    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted, nodes, last, spread = known
+    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted, nodes, last, spread, sums = known
+    for model, total in zip(("target", "drafter"), sums.tolist(), strict=True):
+        if not isfinite(total):
+            raise NotFinite(model)
     count, rejected = int(accepted), bool(recovered)
     examined = len(path) if whole else count + rejected
     return Verdict(
@@ -82,6 +90,11 @@ def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
         last=last,
         entropy=spread[: count + 1],
     )
+
+
+def masses(p: Tensor, q: Tensor) -> Tensor:
+    """`DeviceVerdict.masses` of target and draft rows (..., V)."""
+    return torch.stack((p.sum(), q.sum()))
 
 
 def plain_draw(p: Tensor, uniform: Tensor) -> DeviceVerdict:
@@ -100,6 +113,7 @@ def plain_draw(p: Tensor, uniform: Tensor) -> DeviceVerdict:
         nodes=none.view(4, 0),
         last=figures_of_last(p, token, uniform, p),
         entropy=entropy(p),
+        masses=masses(p, none),
     )
 
 
@@ -172,6 +186,7 @@ def chain_verdict(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tens
         nodes=torch.cat((torch.stack((p_drawn, q_drawn)), f_and_u)),
         last=figures_of_last(p.index_select(0, accepted[None])[0], token, uniform[length], law),
         entropy=emitted_entropy(p, accepted),
+        masses=masses(p, q),
     )
 
 
@@ -286,4 +301,5 @@ def block_verdict(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, unifor
         nodes=torch.cat((p_and_q, block.stop[:1], uniform[None, :length])),
         last=figures_of_last(p.index_select(0, accepted[None])[0], token, uniform[length], law),
         entropy=emitted_entropy(p, accepted),
+        masses=masses(p, q),
     )

@@ -4,6 +4,7 @@ import gc
 import json
 import time
 import weakref
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,7 @@ from tables import Toy, chi_square
 from toy import ToyDrafter, ToyPair, ToyTarget
 
 from coolsd import METHODS, SettingsError, generate, stream, validate
-from coolsd.decoding import MemoryFull
+from coolsd.decoding import Broken, MemoryFull
 from coolsd.methods import shape
 from coolsd.protocols import Step
 from coolsd.sampling import to_probs
@@ -191,6 +192,56 @@ def test_a_full_memory_is_a_readable_error_and_frees_the_sessions(monkeypatch):
     with pytest.raises(MemoryFull, match="toy ran out of memory while decoding; what the picture took was freed"):
         next(rounds)
     assert frees == [None]
+
+
+OTHERS = [("coolsd", TREES[3]), ("lantern", TREES[2])]
+
+
+def poisoned(model: str, since: int, bad: float) -> ToyPair:
+    """A pair one of whose models gives a logit that is not finite from its pass number `since` on."""
+    pair, calls = ToyPair(TOY, environment={"dtype": "float16"}), []
+
+    def spoilt(logits: torch.Tensor) -> torch.Tensor:
+        calls.append(logits)
+        return logits.index_fill(-1, torch.tensor(1), bad) if len(calls) > since else logits
+
+    begin = pair.begin
+
+    def begun(cfg_scale: float):
+        target, drafter = begin(cfg_scale)
+        if model == "target":
+            step = target._step
+            target._step = lambda contexts: replace(found := step(contexts), logits=spoilt(found.logits))
+        else:
+            propose = drafter.propose
+            drafter.propose = lambda shape, to_probs, generator: propose(shape, lambda logits: to_probs(spoilt(logits)), generator)
+        return target, drafter
+
+    pair.begin = begun
+    return pair
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("method", "tree"), [("ar", "chain"), ("coolsd", "chain"), ("block", "chain"), ("coolsd", TREES[3]), ("lantern", TREES[2])]
+)
+def test_what_is_not_finite_ends_the_run_and_names_the_model(case, bad, temperature):
+    method, tree = case
+    for model in ("target", "drafter")[: 1 + (method != "ar")]:
+        rounds = stream(poisoned(model, 2, bad), "x", method, tree=tree, temperature=temperature)
+        with pytest.raises(Broken, match=f"The {model} of toy gives NaN or infinity in float16. Try float32, or choose another {model}."):
+            list(rounds)
+
+
+def test_a_float32_pair_that_is_not_finite_has_damaged_weights_and_no_run_holds_nan():
+    pair = poisoned("target", 0, float("nan"))
+    pair.environment = {"dtype": "float32"}
+    with pytest.raises(Broken, match="Its weights are damaged"):
+        generate(pair, "x", "ar")
+    run = generate(ToyPair(TOY), "x", "ar")
+    broken = replace(run, rounds=[replace(run.rounds[0], target_seconds=float("nan"))])
+    assert json.loads(broken.to_json(), parse_constant=pytest.fail)["rounds"][0]["target_seconds"] is None
 
 
 def test_bad_settings_are_refused_before_anything_runs():

@@ -166,3 +166,14 @@ def test_draw_uses_one_number_a_row_and_only_the_given_generator():
     one_by_one = generator(5)
     assert together.tolist() == [int(draw(row, one_by_one)) for row in rows]
     assert draw(rows[0], generator()).shape == ()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_leave_their_mark_in_a_row(bad, temperature):
+    logits = LOGITS.clone()
+    logits[1, 3] = bad
+    for options in ({}, {"top_k": 2}, {"top_p": 0.5}):
+        probs = to_probs(logits, temperature, **options)
+        assert not probs[1].sum().isfinite()
+        assert probs[0].sum() == pytest.approx(1)  # a forbidden token, -inf, is no fault

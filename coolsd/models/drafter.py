@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..protocols import Draft, ToProbs, no_draft
-from ..sampling import guided, pick, pick_distinct, uniforms
+from ..sampling import NotFinite, guided, pick, pick_distinct, uniforms
 from ..trees import Dynamic, Parents, Shape, chain, children
 from .cache import CachePosition, KVCache, tree_tensors
 from .cuda_graphs import Workspace
@@ -257,6 +257,8 @@ class EagleDrafter:
         nodes = self.entries.most(shape.depth * shape.top_k)
         # One transfer of all three; double holds them exactly.
         ranking = self.entries.run(partial(self._ranked, shape, to_probs), key, nodes, self.entries.feature)[0].cpu()
+        if bool(ranking[1].isnan().any()):
+            raise NotFinite("drafter")
         kept, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
         tokens = ranking[0].long()[kept].to(self.entries.feature.device, non_blocking=True)
         return Draft(tokens, F.one_hot(tokens, self.entries.codes).float(), tree, shape.depth)
