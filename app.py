@@ -39,9 +39,12 @@ def main() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     demo = page(arguments.files)
-    demo.launch(
-        server_name=arguments.host, server_port=arguments.port, inbrowser=arguments.open, prevent_thread_lock=True, **launch_options()
-    )
+    where = {"server_name": arguments.host, "server_port": arguments.port, "inbrowser": arguments.open}
+    try:
+        demo.launch(**where, prevent_thread_lock=True, **launch_options())
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise SystemExit(f"app.py: {arguments.host}, port {arguments.port} cannot be served on ({reason}). Give another --port.") from None
     demo.loader.start(DEFAULT_TARGET)
     demo.block_thread()
 

@@ -1,7 +1,9 @@
 """The command line: generate a picture, measure speed, train, evaluate. `python -m coolsd COMMAND --help` lists the options."""
 
 import argparse
+import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from .options import Words, add_pair, add_settings, check_files, chosen_pair, ch
 
 
 def generate_command(args: argparse.Namespace) -> None:
-    """Decode one picture, with progress on standard error."""
+    """Decode one picture, with progress on standard error; what was decoded by Ctrl-C is written too."""
     settings = validate(METHODS, **chosen_settings(args))
     check_files(args.out, args.json)
     if args.out:
@@ -25,22 +27,27 @@ def generate_command(args: argparse.Namespace) -> None:
     if remark := notice(pair, settings.prompt):
         print(remark, file=sys.stderr)
     total = min(pair.grid[0] * pair.grid[1], settings.max_tokens or sys.maxsize)
-    rounds = []
+    rounds, interrupted = [], False
     with progress(total, f"{METHODS[settings.method].title}, tokens") as bar:
-        for event in decode(pair, settings):
-            rounds.append(event)
-            bar.set_postfix_str(f"{len(rounds)} target calls", refresh=False)
-            bar.update(len(event.tokens))
+        try:
+            for event in decode(pair, settings):
+                rounds.append(event)
+                bar.set_postfix_str(f"{len(rounds)} target calls", refresh=False)
+                bar.update(len(event.tokens))
+        except KeyboardInterrupt:
+            interrupted = True
     run = finished(pair, settings, rounds)
+    if args.json and rounds:
+        run.to_json(args.json)
+    if args.out and rounds:
+        save_picture(pair.picture(run.tokens), run, args.out)
     s = run.stats
     parts = ", ".join(f"{part} {getattr(s, f'{part}_seconds'):.2f}" for part in ("draft", "target", "verify", "other"))
     print(f"{s.tokens} tokens, {s.target_calls} target calls, accept length {s.accept_length:.2f}, {s.seconds:.2f} s ({parts})")
     meaning = " (exactly the target's distribution)" if METHODS[settings.method].lossless else ""
     print(f"bias spent a token: {metered(settings)}{s.bias_per_token:.4f}{meaning}")
-    if args.json:
-        run.to_json(args.json)
-    if args.out:
-        save_picture(pair.picture(run.tokens), run, args.out)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def targets_command(_: argparse.Namespace) -> None:
@@ -89,8 +96,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks δ must not end a run
     try:
         args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has read enough, as in `| head`; nothing may be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         named = isinstance(error, OSError) and error.filename
         print(f"coolsd: {error.filename}: {error.strerror}" if named else f"coolsd: {error}", file=sys.stderr)

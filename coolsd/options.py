@@ -1,6 +1,7 @@
 """Options that several commands share: the settings of a run, the pair, and files to write."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +78,13 @@ def chosen_pair(args: argparse.Namespace) -> "LoadedPair":
 
 def check_files(*paths: Path | None) -> None:
     """Refuse what could not be written at the end of a long run."""
+    named = [path.resolve() for path in paths if path]
+    if twice := [path for path in named if named.count(path) > 1]:
+        raise ValueError(f"{twice[0]} is to be written twice. Give each file a name of its own.")
     for path in paths:
         if path and path.is_dir():
             raise ValueError(f"{path} is a folder. Give the name of a file.")
         if path and not path.parent.is_dir():
             raise ValueError(f"There is no folder {path.parent} to write {path.name} to. Make it first.")
+        if path and not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ValueError(f"{path} cannot be written. Name another place, or change its permissions.")

@@ -223,9 +223,7 @@ def poisoned(model: str, since: int, bad: float) -> ToyPair:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize(
-    ("method", "tree"), [("ar", "chain"), ("coolsd", "chain"), ("block", "chain"), ("coolsd", TREES[3]), ("lantern", TREES[2])]
-)
+@pytest.mark.parametrize("case", [("ar", "chain"), ("coolsd", "chain"), ("block", "chain"), *OTHERS], ids=str)
 def test_what_is_not_finite_ends_the_run_and_names_the_model(case, bad, temperature):
     method, tree = case
     for model in ("target", "drafter")[: 1 + (method != "ar")]:

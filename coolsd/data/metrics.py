@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 BLOCKS = 20  # of the jackknife
+LEAST = 4  # pictures of either kind: two blocks of two
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,13 @@ def kid(x: Tensor, y: Tensor) -> Estimate:
 
 
 def kid_difference(x: Tensor, other: Tensor | None, y: Tensor) -> Estimate:
-    """KID(x, y) - KID(other, y), with the error of the difference: rows of x and other belong together (same prompt and seed)."""
+    """KID(x, y) - KID(other, y), with the error of the difference: rows of x and other belong together (same prompt and seed).
+
+    Raises:
+        ValueError: too few rows for an error.
+    """
+    if min(len(x), len(y)) < LEAST:
+        raise ValueError(f"KID and its error need {LEAST} pictures and {LEAST} photos or more; here are {len(x)} and {len(y)}.")
     yy = kernel(y, y)
     sides = [(kernel(a, a), kernel(a, y)) for a in (x, other) if a is not None]
 

@@ -1,6 +1,8 @@
 """What training and evaluation share of a disk: files that appear whole, digests, fingerprints of weights, progress on the way."""
 
 import hashlib
+import json
+import math
 import os
 import pickle
 import sys
@@ -42,6 +44,20 @@ def save_text(path: Path, text: str) -> None:
     """Write a UTF-8 file, whole or not at all."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def finite(value: Any) -> Any:
+    """Plain values for JSON, which knows no NaN and no infinity: None stands for a figure that could not be taken."""
+    if isinstance(value, dict):
+        return {name: finite(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Write figures as JSON, whole or not at all; see `finite`."""
+    save_text(path, json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def save_checkpoint(path: Path, **state: Any) -> None:

@@ -33,11 +33,11 @@ def _command(args: argparse.Namespace) -> str:
 
 def _write(args: argparse.Namespace, name: str, report: dict[str, Any], section: Callable[[dict[str, Any]], str] | None = None) -> None:
     """The figures as JSON, and the model card's section where there is a card."""
-    from ..data.store import save_text
+    from ..data.store import save_json
     from .quality.cards import replace_section
 
     path = args.out / f"{name}.json"
-    save_text(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    save_json(path, report)
     if section:
         replace_section(args.out / "README.md", f"eval {args.what}", section(report))
     print(f"figures written to {path}", file=sys.stderr)

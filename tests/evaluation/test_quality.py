@@ -386,6 +386,30 @@ def test_verdicts_say_no_where_the_figures_say_no():
     assert "for all its bias" in blind[0]
 
 
+def test_nothing_that_is_not_finite_decides_a_verdict_or_reaches_a_file(tmp_path):
+    nan = float("nan")
+    rows = [row("AR", 0.1, -5, 0, None), row("E", nan, -5, 0, step(nan, 0)), *(row(f"C{i}", 0.1, nan, i, step(0, nan)) for i in (1, 2))]
+    lines = methods.verdicts(rows, [step(nan, nan)], ["ar", "eagle1", "coolsd", "coolsd"])
+    assert all("cannot be compared with AR" in line for line in lines[:3])
+    assert all(line.endswith("cannot be judged, as a figure is not finite.") for line in lines[-2:])
+    store.save_json(tmp_path / "a.json", {"figures": [nan, float("inf"), 1.5], "words": "NaN"})
+    assert json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail) == {"figures": [None, None, 1.5], "words": "NaN"}
+
+
+def test_too_few_photos_or_pictures_and_other_labels_are_refused_before_anything_is_decoded(album, tmp_path):
+    made = study(album, tmp_path)
+    few = replace(made, photos=[photo for photo in made.photos if photo.split == "train"] + made.photos[-3:])
+    for one, pictures in ((few, 8), (made, 3)):
+        with pytest.raises(ValueError, match="need 4 pictures and 4 valid photos or more"):
+            methods.evaluate(one, pictures, SETTINGS)
+    with pytest.raises(ValueError, match="need 4 pictures and 4 photos or more; here are 5 and 3"):
+        metrics.kid(torch.rand(5, 2), torch.rand(3, 2))
+    owls = replace(made, photos=[replace(photo, label="owl") for photo in made.photos])
+    with pytest.raises(ValueError, match=r"No prompt that is measured names a label of these photos \(owl\)"):
+        pair.evaluate(owls, pair.QUICK, SETTINGS)
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.parametrize(("kids", "ends"), [((0.2, 0.5, 0.4), "NOT"), ((0.5, 0.4, 0.9), "NOT"), ((0.2, 0.3, 0.4), "monotone in δ.")])
 def test_the_order_of_three_relaxed_lanes_is_judged_step_by_step(kids, ends):
     """Neither the ends alone nor the distances from AR tell it: the third lane lies above the first, and all above AR."""

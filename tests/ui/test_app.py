@@ -1,6 +1,7 @@
 """Local files for the page: named on the command line or in the environment, refused in one line, offered by the picker, decoded from."""
 
 import runpy
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -142,3 +143,18 @@ def test_meadow_is_read_from_another_folder(tmp_path):
 def test_a_target_that_simply_runs_says_nothing_of_files():
     assert text.describe_target(EMBEDDED["meadow"]) == ""
     assert "COOLSD_FILES" in text.describe_target(replace(EMBEDDED["meadow"], name="big", plan="GPU memory in GB: 3 in all."))
+
+
+def test_a_taken_port_is_said_in_one_line(monkeypatch):
+    import app
+
+    with gr.Blocks() as empty:
+        pass
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(sys, "argv", ["app.py", "--port", str(port)])
+        monkeypatch.setattr(app, "page", lambda files: empty)
+        with pytest.raises(SystemExit, match=rf"^app\.py: 127\.0\.0\.1, port {port} cannot be served on [^\n]+ Give another --port\.$"):
+            app.main()

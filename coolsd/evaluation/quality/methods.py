@@ -1,5 +1,6 @@
 """What each method costs in picture quality: same prompts and seeds, features against the valid photos, the target's own opinion."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import METHODS
-from ...data.metrics import Estimate, exchange_test, kid, kid_difference, mean_estimate
+from ...data.metrics import LEAST, Estimate, exchange_test, kid, kid_difference, mean_estimate
 from ..photos import chosen
 from ..prompts import valid_prompts
 from ..samples import Sample, jobs
@@ -76,7 +77,10 @@ def _departs(drift: dict[str, Any]) -> bool:
 
 def martingale_verdicts(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
     """Are tokens drawn from the target? The mean of log p + H is 0 for a lossless method; relaxed ones are the controls that must fail."""
-    measured = [(row, METHODS[method].lossless) for row, method in zip(rows, methods, strict=True) if row.get("drift")]
+    drifts = ((row, METHODS[method].lossless, row.get("drift")) for row, method in zip(rows, methods, strict=True))
+    measured = [
+        (row, lossless) for row, lossless, drift in drifts if drift and math.isfinite(drift["value"]) and math.isfinite(drift["error"])
+    ]
     controls = [row for row, lossless in measured if not lossless]
     power = any(_departs(row["drift"]) for row in controls)
     lines = []
@@ -104,10 +108,17 @@ def _pictures_needed(row: dict[str, Any]) -> int:
     return ceil(row["pictures"] * (POWER * drift["error"] / drift["value"]) ** 2) if drift["value"] else 10**9
 
 
+def _judgeable(comparison: dict[str, Any]) -> bool:
+    """Whether all figures are finite: nothing else may decide a verdict."""
+    return all(math.isfinite(number) for name in ("kid", "log_prob") for number in comparison[name].values())
+
+
 def _monotone(name: str, key: str, rows: Sequence[dict[str, Any]], steps: Sequence[Estimate], rises: int) -> str:
     """Whether a figure moves one way along rows. steps: differences of neighbours with their errors; rises: 1 or -1."""
     path = " → ".join(f"{row[key]['value']:.4g}" for row in rows)
-    if all(rises * step.value >= 0 for step in steps):
+    if not all(math.isfinite(step.value) and math.isfinite(step.error) for step in steps):
+        verdict = "cannot be judged, as a figure is not finite"
+    elif all(rises * step.value >= 0 for step in steps):
         verdict = "monotone in δ"
     elif all(rises * step.value >= -2 * step.error for step in steps):
         verdict = "not monotone in δ, but every step against the order is within two standard errors"
@@ -125,6 +136,9 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
     lines = martingale_verdicts(rows, methods)
     for row, method in zip(rows[1:], methods[1:], strict=True):
         difference = row["against_ar"]
+        if not _judgeable(difference):
+            lines.append(f"{row['label']} cannot be compared with AR: a figure is not finite.")
+            continue
         kid_words, log_words = (f"{difference[n]['value']:+.4f} ± {difference[n]['error']:.4f}" for n in ("kid", "log_prob"))
         agrees = _agrees(difference)
         verdict = "agrees with AR within error (1 % level)" if agrees else "DIFFERS from AR (1 % level)"
@@ -144,10 +158,21 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
     return lines
 
 
+def check_size(photos: int, pictures: int) -> None:
+    """Refuse at once what would have no figures at the end.
+
+    Raises:
+        ValueError: with the number that is needed.
+    """
+    if min(photos, pictures) < LEAST:
+        raise ValueError(f"KID and its error need {LEAST} pictures and {LEAST} valid photos or more; here are {pictures} and {photos}.")
+
+
 def evaluate(
     study: Study, pictures: int, settings: dict[str, Any], variants: Sequence[tuple] = VARIANTS, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Figures of every variant and the verdicts; the first variant is the reference. Resumable through the study."""
+    check_size(len(chosen(study.photos, "valid")), pictures)
     sampled = study.collect(jobs(variants, [a.prompt for a in valid_prompts(study.photos, pictures)], settings))
     photos = study.measure(chosen(study.photos, "valid"), reconstruct=False)
     copies = study.measure(chosen(study.photos, "train", limit=pictures))

@@ -173,6 +173,10 @@ def evaluate(
     study: Study, size: Size, settings: dict[str, Any], cases: Sequence[PromptCase] = FIXED
 ) -> tuple[dict[str, Any], dict[str, Image.Image]]:
     """All figures and the two sheets by name; everything slow is kept in the study's folder and continued from there."""
+    kinds = {photo.label for photo in study.photos if photo.split == "train"}
+    if not any(case.kind in kinds for case in cases):
+        some = ", ".join(sorted(kinds)[:5]) or "none"
+        raise ValueError(f"No prompt that is measured names a label of these photos ({some}). `eval quality` takes any photos.")
     pair = study.pair
     valid = chosen(study.photos, "valid", limit=size.photos)
     measured, real = study.measure(valid), study.measure(valid, reconstruct=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import METHODS, validate
+from ...data.store import save_json
 from ...models.catalog import CATALOG
 from ...options import check_files, chosen_pair, chosen_settings
 
@@ -43,7 +44,7 @@ def bench_command(args: argparse.Namespace) -> None:
         report["tree_cost"] = bench.tree_cost(*results.values())
         print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
+        save_json(args.json, report)
 
 
 def bandwidth_command(args: argparse.Namespace) -> None:
@@ -55,7 +56,7 @@ def bandwidth_command(args: argparse.Namespace) -> None:
     report = bandwidth.measure(args.random_weights, args.device, args.dtype, args.layers)
     print(bandwidth.table(report))
     if args.json:
-        args.json.write_text(json.dumps(report.to_dict(), indent=1))
+        save_json(args.json, report.to_dict())
 
 
 def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
@@ -75,7 +76,7 @@ def tune_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
     if args.json:
         rows = [row for result in results for row in result.rows]
         report = bench.report(pair, rows, common | {"seeds": args.seeds, "prompts": bench.PROMPTS[:2]})
-        args.json.write_text(json.dumps(report | {"tuned": {result.method: result.to_dict() for result in results}}, indent=1))
+        save_json(args.json, report | {"tuned": {result.method: result.to_dict() for result in results}})
 
 
 def add_command(commands: Any) -> argparse.ArgumentParser:
