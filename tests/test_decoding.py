@@ -360,3 +360,14 @@ def test_rows_are_filtered_once_for_drafting_and_for_verifying():
     assert run.tokens == generate(ToyPair(toy, (4, 5)), "x", "ar", temperature=0).tokens
     assert all(r.accepted == r.drafted for r in run.rounds)
     assert all(f == 1.0 for r in run.rounds for f in r.accept_prob)
+
+
+@pytest.mark.parametrize("tree", ["chain", "dynamic", [[0], [1], [0, 0]]], ids=str)
+@pytest.mark.parametrize("model", ["target", "drafter"])
+def test_a_broken_weight_of_a_pair_is_named(model, tree):
+    pair = tiny_pair.__wrapped__()
+    broken = pair.target_model.norm if model == "target" else pair.drafter_model.fc
+    broken.weight.data.view(-1)[0] = float("nan")
+    for temperature in (0.0, 1.0):
+        with pytest.raises(Broken, match=f"The {model} of tiny gives NaN or infinity"):
+            generate(pair, "a rose", "eagle1", tree=tree, temperature=temperature)
