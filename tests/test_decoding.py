@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tables import Toy, chi_square
+from tiny import tiny_pair
 from toy import ToyDrafter, ToyPair, ToyTarget
 
 from coolsd import METHODS, SettingsError, generate, stream, validate

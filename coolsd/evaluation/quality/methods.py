@@ -77,10 +77,7 @@ def _departs(drift: dict[str, Any]) -> bool:
 
 def martingale_verdicts(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
     """Are tokens drawn from the target? The mean of log p + H is 0 for a lossless method; relaxed ones are the controls that must fail."""
-    drifts = ((row, METHODS[method].lossless, row.get("drift")) for row, method in zip(rows, methods, strict=True))
-    measured = [
-        (row, lossless) for row, lossless, drift in drifts if drift and math.isfinite(drift["value"]) and math.isfinite(drift["error"])
-    ]
+    measured = [(row, METHODS[method].lossless) for row, method in zip(rows, methods, strict=True) if _finite(row.get("drift") or {})]
     controls = [row for row, lossless in measured if not lossless]
     power = any(_departs(row["drift"]) for row in controls)
     lines = []
@@ -108,9 +105,9 @@ def _pictures_needed(row: dict[str, Any]) -> int:
     return ceil(row["pictures"] * (POWER * drift["error"] / drift["value"]) ** 2) if drift["value"] else 10**9
 
 
-def _judgeable(comparison: dict[str, Any]) -> bool:
-    """Whether all figures are finite: nothing else may decide a verdict."""
-    return all(math.isfinite(number) for name in ("kid", "log_prob") for number in comparison[name].values())
+def _finite(estimate: dict[str, Any]) -> bool:
+    """Whether it is a figure that may decide a verdict."""
+    return "value" in estimate and math.isfinite(estimate["value"]) and math.isfinite(estimate["error"])
 
 
 def _monotone(name: str, key: str, rows: Sequence[dict[str, Any]], steps: Sequence[Estimate], rises: int) -> str:
@@ -136,7 +133,7 @@ def verdicts(rows: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]], me
     lines = martingale_verdicts(rows, methods)
     for row, method in zip(rows[1:], methods[1:], strict=True):
         difference = row["against_ar"]
-        if not _judgeable(difference):
+        if not all(_finite(difference[name]) for name in ("kid", "log_prob")):
             lines.append(f"{row['label']} cannot be compared with AR: a figure is not finite.")
             continue
         kid_words, log_words = (f"{difference[n]['value']:+.4f} ± {difference[n]['error']:.4f}" for n in ("kid", "log_prob"))
