@@ -14,7 +14,7 @@ from torch import nn
 from coolsd.__main__ import main
 from coolsd.data.store import load_checkpoint, save_checkpoint
 from coolsd.models import checksums
-from coolsd.models.checkpoints import LoadError, read_state
+from coolsd.models.checkpoints import ASSETS, LoadError, read_state
 from coolsd.models.llamagen.load import load_meadow
 from coolsd.training.export import export_drafter
 from coolsd.training.loop import Training
@@ -53,6 +53,12 @@ def test_a_flipped_byte_in_any_file_of_a_pair_is_noticed(pair, name, capsys):
     if name == "target.safetensors":
         assert main(["train", "checksums", "--pair", str(pair)]) == 0
         load_meadow(pair)
+
+
+def test_the_embedded_pair_has_its_checksums():
+    names = json.loads((ASSETS / "meadow" / checksums.FILE).read_text()).keys()
+    assert names >= {"target.safetensors", "drafter/model.safetensors", "vq/model.safetensors", "text_table.safetensors", "config.json"}
+    checksums.check(ASSETS / "meadow")
 
 
 def test_what_training_writes_into_a_pair_renews_its_checksums(pair):
