@@ -275,7 +275,7 @@ def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
 
 
 def test_not_a_number_over_http_gets_advice(api):
-    values = '"lake","coolsd",NaN,0.7,null,false,5,"auto","salvage",0.8,null,"raw",0.1,2.0,1.0,0,1.0,4.0,0,null'
+    values = '"lake","coolsd",NaN,0.7,null,false,5,0.06,"auto","salvage",0.8,null,"raw",0.1,2.0,1.0,0,1.0,4.0,0,null'
     address = f"{api.src}gradio_api/call/generate"
     joined = httpx.post(address, content=f'{{"data":[{values}]}}', headers={"content-type": "application/json"})
     answer = httpx.get(f"{address}/{joined.json()['event_id']}", timeout=20).text

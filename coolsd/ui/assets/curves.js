@@ -117,10 +117,12 @@ export function curves() {
   const [f, omega] = ["acceptance", "schedule"].map((name) => s("svg", { class: `chart ${name}`, role: "img", "aria-label": `${LABELS[name]}; the same figures stand in the table below` }));
   const [numbers, words, table] = [h("span", { class: "omega-row" }), h("span", { class: "omega-words" }), h("table")];
   let last = null;
+  let drawn = ""; // what the chart of ω shows
+  const details = h("details", { ontoggle: () => show(last) }, h("summary", {}, "The curves as a table"), table);
   const node = h("div", { class: "curve" },
     h("h3", {}, "Acceptance by draft position ", h("small", {}, "lines: probability f; bars: accepted share")), f,
     h("h3", {}, "Schedule ω ", numbers), omega, h("p", { class: "omega" }, words),
-    h("details", {}, h("summary", {}, "The curves as a table"), table));
+    details);
 
   function show(state) {
     last = state;
@@ -129,8 +131,10 @@ export function curves() {
     setText(words, inWords(state.now, state.title));
     if (!f.clientWidth) return; // on a hidden tab
     drawAcceptance(f, state.lanes, length);
-    drawOmega(omega, state.now, state.run, length);
-    fillTable(table, tableOf(state.lanes, state.now, length));
+    const wanted = [omega.clientWidth, omega.clientHeight, length, ...state.now, "run", ...state.run].join(" ");
+    if (wanted !== drawn) drawOmega(omega, state.now, state.run, length);
+    drawn = wanted;
+    if (details.open) fillTable(table, tableOf(state.lanes, state.now, length));
   }
 
   new ResizeObserver(() => { if (last) show(last); }).observe(f);
