@@ -38,7 +38,7 @@ def status(page, words):
 
 
 def test_alive_before_anything_is_pressed(still):
-    assert [badge.inner_text() for badge in still.locator(".lane:visible .badge").all()] == ["recorded", "recorded"]
+    assert [badge.inner_text() for badge in still.locator(".lane .badge").all()] == ["recorded", "recorded", ""]
     assert all(image.is_visible() for image in still.locator(".lane:visible .picture img").all())
     assert still.locator(".answer .big").first.inner_text().endswith("×")
 
@@ -65,7 +65,7 @@ def test_from_generate_to_downloads_on_one_chart(page, held):
     run = Run.from_json(json.dumps(bundle["relaxed"]))
     assert run.settings == Settings(prompt=MARKUP, top_k=controls.DEFAULTS["top_k"])
     with page.expect_download() as download:
-        page.locator("[data-key=relaxed] a[data-png]").click()
+        page.locator("[data-key=relaxed] header a").click()
     from PIL import Image
 
     assert Image.open(download.value.path()).text["prompt"] == MARKUP
@@ -88,7 +88,7 @@ def test_stop_is_the_last_word_and_keeps_what_was_decoded(page, held):
         page.locator("a[data-json]").click()
     assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["reference"]["complete"] is False
     with page.expect_download() as download:
-        page.locator("[data-key=reference] a[data-png]").click()
+        page.locator("[data-key=reference] header a").click()
     assert "-stopped-" in download.value.suggested_filename
 
 
