@@ -190,7 +190,9 @@ def test_a_full_memory_is_a_readable_error_and_frees_the_sessions(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     pair.target.extend, pair.target = full, None
-    with pytest.raises(MemoryFull, match="toy ran out of memory while decoding; what the picture took was freed"):
+    with pytest.raises(
+        MemoryFull, match=r"toy ran out of memory while decoding; what the picture took was freed.*or choose a smaller tree or target\.$"
+    ):
         next(rounds)
     assert frees == [None]
 
@@ -269,6 +271,7 @@ def test_the_inspector_keeps_the_heads_of_the_rows():
     for method, tree in (("coolsd", "chain"), ("block", "chain"), ("coolsd", TREES[3])):
         for r in stream(ToyPair(TOY, (2, 6)), "x", method, inspect=2, tree=tree):
             assert len(r.top) == max(len(r.tokens), len(r.accept_prob))
+            assert ["q" in position for position in r.top] == [level < len(r.accept_prob) for level in range(len(r.top))]
             assert all(2 <= len(row) <= 3 for position in r.top for row in position.values())
             for position in r.top:
                 assert all(row == sorted(row, key=lambda entry: -entry[1]) for row in position.values())
@@ -315,7 +318,12 @@ class Scribe(ToyPair):
             self.calls.append(("propose", shape, to_probs, draft))
             return draft
 
+        def prefill(prompt):
+            self.prompt = prompt
+            return ToyTarget.prefill(target, prompt)
+
         target._step, target.extend, drafter.observe, drafter.propose = step, extend, observe, propose
+        target.prefill = prefill
         return target, drafter
 
 
@@ -326,9 +334,10 @@ def test_sessions_are_given_what_was_committed(tree):
     deepest = 0
     for seed in range(4):
         pair = Scribe(TOY, (3, 4))
-        run = generate(pair, "x", "coolsd", tree=tree, seed=seed, draft_length=4, cfg_scale=3.5, top_k=2, temperature=0.7)
+        run = generate(pair, "a rose", "coolsd", tree=tree, seed=seed, draft_length=4, cfg_scale=3.5, top_k=2, temperature=0.7)
         tokens, rounds = run.tokens, iter(run.rounds[1:])
-        assert pair.scale == 3.5
+        assert (pair.prompt, pair.scale) == ("a rose", 3.5)
+        assert run.rounds[0].kinds == ("sampled",)
         observed = 0
         for before, call in zip([None, *pair.calls], pair.calls, strict=False):
             if call[0] == "observe":
