@@ -9,7 +9,7 @@ from tables import Toy
 from tiny import tiny_pair
 from toy import ToyPair
 
-from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, stream, validate
+from coolsd import METHODS, Run, Settings, SettingsError, generate, omega, schedules, stream, validate
 from coolsd.__main__ import build_parser, main
 from coolsd.methods import frontiers, metered, neighbours, shape
 from coolsd.models.cache import SLACK
@@ -76,6 +76,17 @@ def test_a_meter_says_where_it_bounds_what_is_spent():
     assert metered(request("coolsd", tree=OWN, siblings="every")) == "at most "
     assert metered(request("coolsd", tree=OWN)) == ""
     assert metered(request("eagle1", tree=OWN, siblings="every")) == ""
+
+
+def test_every_setting_of_a_schedule_reaches_it():
+    for method in ("coolsd", "coolsd-block"):
+        values = {"delta": 1.3, "nu": 0.4, "draft_length": 4}
+        assert torch.equal(omega(request(method, **values)), schedules.annealed(4, 1.3, 0.4))
+        assert torch.equal(omega(request(method, **values, mu=-0.5)), schedules.annealed(4, 1.3, 0.4, -0.5))
+        assert torch.equal(omega(request(method, **values, clamp=True)), schedules.annealed(4, 1.3, 0.4, clamp=True))
+    assert torch.equal(omega(request("uniform", delta=1.3, draft_length=4)), schedules.uniform(4, 1.3))
+    for method in ("eagle1", "block"):
+        assert torch.equal(omega(request(method, delta=1.3, draft_length=4)), schedules.lossless(4))
 
 
 @pytest.mark.parametrize("normalised", [False, True])

@@ -53,6 +53,13 @@ def test_what_is_not_a_tree_is_refused(bad):
         trees.shape(bad)
 
 
+def test_a_node_given_twice_and_a_tree_of_no_such_name_are_said():
+    with pytest.raises(ValueError, match=r"^the tree names a node twice$"):
+        trees.shape([[0], [0]])
+    with pytest.raises(ValueError, match=r"^There is no tree called 'oak'\. Choose one of: chain, mc_sim_7b_63, naive_extend_57\.$"):
+        trees.shape("oak")
+
+
 def test_ranks_lead_back_to_the_path():
     paths = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
     parents = trees.from_paths(paths)
