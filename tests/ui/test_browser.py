@@ -39,7 +39,8 @@ def status(page, words):
 
 def test_alive_before_anything_is_pressed(still):
     assert [badge.inner_text() for badge in still.locator(".lane .badge").all()] == ["recorded", "recorded", ""]
-    assert all(image.is_visible() for image in still.locator(".lane:visible .picture img").all())
+    still.wait_for_selector("[data-key=reference] .picture img:visible")
+    still.wait_for_selector("[data-key=relaxed] .picture img:visible")
     assert still.locator(".answer .big").first.inner_text().endswith("×")
 
 
