@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .jacobi import JacobiDrafter
 from .methods import METHODS, omega, shape
 from .protocols import Draft, Drafter, Pair, Target, no_draft
 from .sampling import NotFinite, to_probs
@@ -164,10 +165,16 @@ def finished(pair: Pair, settings: Settings, rounds: Iterable[Round]) -> Run:
 def _sessions(pair: Pair, settings: Settings) -> tuple[Target, Drafter | None]:
     """Fresh sessions for a picture; no drafter for plain AR."""
     target, drafter = pair.begin(settings.cfg_scale)
-    if METHODS[settings.method].schedule is None:
+    method = METHODS[settings.method]
+    if method.schedule is None:
         return target, None
+    if method.jacobi:
+        coupling = settings.coupling if "coupling" in method.uses else "independent"
+        return target, JacobiDrafter(settings.window - 1, pair.grid[1], coupling, settings.pads)
     if drafter is None:
-        raise SettingsError("method", f"{pair.name} has no drafter. Choose plain AR, or train one with `python -m coolsd train drafter`.")
+        raise SettingsError(
+            "method", f"{pair.name} has no drafter. Choose plain AR or a Jacobi method, or train one with `python -m coolsd train drafter`."
+        )
     return target, drafter
 
 
@@ -188,6 +195,8 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
         with torch.inference_mode():
             p = rows(step.logits)
             verdict = verify(p, draft, generator)
+            if drafter:
+                drafter.review(p, draft, verdict.accepted, generator)
             path = [0, *(node + 1 for node in verdict.path)]
             tokens = [*(verdict.drafted[node] for node in verdict.path), verdict.token]
             observed = torch.tensor(tokens).to(p.device, non_blocking=True)

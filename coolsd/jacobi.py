@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .models.protocols import Draft, Shape, ToProbs
+from .protocols import Draft, ToProbs
 from .rules import norm_residual
 from .sampling import pick, uniforms
+from .trees import Shape
 
 Redraw = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # p (n, V), q (n, V), tokens (n,), uniform (2, n) to tokens (n,)
 

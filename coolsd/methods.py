@@ -19,7 +19,7 @@ from .protocols import Draft, Pair
 from .settings import SETTINGS, Settings
 from .tree_verification import verify_tree
 from .trees import Dynamic, Shape, chain, depth
-from .verification import Diverse, Lantern, Relaxed, Rule, Verdict, verify, verify_block
+from .verification import Diverse, Lantern, Relaxed, RelaxedGuesses, Rule, Verdict, verify, verify_block
 
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
 Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
@@ -47,6 +47,11 @@ class Method:
     uses: tuple[str, ...] = ()  # settings it uses besides the common ones
     tree: str = "chain"  # the draft's shape where the setting is "auto", or not used
 
+    @property
+    def jacobi(self) -> bool:
+        """Whether the target drafts for itself (see jacobi.py), so that no drafter is needed."""
+        return "window" in self.uses
+
 
 # ---- draft shapes
 
@@ -54,6 +59,8 @@ class Method:
 def shape(settings: Settings) -> Shape:
     """Shape of the drafts of a run; without meaning for plain AR."""
     method = METHODS[settings.method]
+    if method.jacobi:
+        return chain(settings.window - 1)
     tree = settings.tree if "tree" in method.uses and settings.tree != "auto" else method.tree
     if tree == "chain":
         return chain(settings.draft_length)
@@ -89,6 +96,15 @@ def _fitted(s: Settings, length: int) -> Tensor:
     stored = frontiers()
     row = schedules.between(stored[min(length, max(stored))], s.bias)
     return F.pad(row, (0, length - len(row)), value=1.0)
+
+
+def _window(s: Settings, length: int) -> Tensor:
+    """Annealed and clamped over the first `draft_length` guesses, lossless behind (derived): a mean over a whole window would let ω_1 grow
+    with it."""
+    row = schedules.lossless(length)
+    first = min(length, s.draft_length)
+    row[:first] = schedules.annealed(first, s.delta, s.nu, s.mu, clamp=True)
+    return row
 
 
 def _none(*_: Settings | int) -> Tensor:
@@ -141,6 +157,10 @@ def _relaxed(settings: Settings, pair: Pair) -> Verify:
     return _by(Relaxed(omega(settings).to(pair.codebook.device)), _salvages(settings))
 
 
+def _guesses(settings: Settings, pair: Pair) -> Verify:
+    return _by(RelaxedGuesses(omega(settings).to(pair.codebook.device)))
+
+
 def _block(settings: Settings, _: Pair) -> Verify:
     schedule = omega(settings)
     return lambda p, draft, generator: verify_block(p, draft.q, draft.tokens, schedule[: len(draft.tokens)], generator)
@@ -186,6 +206,7 @@ def _lantern(budget: str, count: int, optimal: bool = False) -> Callable[[Settin
 PAPER = "COOL-SD (arXiv 2601.09212)"
 ANNEALING = ("delta", "nu", "mu", "clamp")
 TREE = ("tree", "siblings")
+JACOBI = ("window", "pads")
 NEAREST = ("tree", "neighbours", "distance")
 
 METHODS: dict[str, Method] = {
@@ -307,6 +328,38 @@ METHODS: dict[str, Method] = {
             verifier=_lantern("cap", 10, optimal=True),
             uses=(*NEAREST, "cap"),
             tree="mc_sim_7b_63",
+        ),
+        Method(
+            name="sjd",
+            title="Jacobi (SJD)",
+            about="The target drafts for itself: its own rows of the last pass are the guesses for the next one.",
+            source="SJD (arXiv 2410.01699)",
+            lossless=True,
+            schedule=_lossless,
+            verifier=_guesses,
+            form="lossless",
+            uses=JACOBI,
+        ),
+        Method(
+            name="sjd-coupled",
+            title="Jacobi, coupled",
+            about="As SJD; a guess that was not tested is drawn anew so that it mostly stays.",
+            source="coupled SJD (arXiv 2510.24211)",
+            lossless=True,
+            schedule=_lossless,
+            verifier=_guesses,
+            form="lossless",
+            uses=(*JACOBI, "coupling"),
+        ),
+        Method(
+            name="coolsd-jacobi",
+            title="COOL-SD, Jacobi",
+            about="Annealed relaxation of the guesses that a pass tests; the coupling and the pads stay exact (ours).",
+            source="derived",
+            lossless=False,
+            schedule=_window,
+            verifier=_guesses,
+            uses=("delta", "nu", "mu", "draft_length", *JACOBI, "coupling"),
         ),
     )
 }

@@ -92,6 +92,9 @@ class Drafter(Protocol):
         """Draft a chain or tree of this shape behind the last observed token; leaves the committed cache as it was. Children of a node
         are drawn without replacement from its row; those of a `Dynamic` tree are ranked."""
 
+    def review(self, p: Tensor, draft: Draft, accepted: int, generator: Generator) -> None:
+        """Look at the rows (L+1, V) of the pass over a draft, of which so many tokens were accepted. Most drafters need not."""
+
 
 class Pair(Protocol):
     """A target and, where there is one, its drafter, with the picture and text tokenizers that belong to them."""

@@ -85,6 +85,13 @@ class Relaxed(Pointwise):
         return torch.minimum(q, self.schedule.to(p.device)[position].unsqueeze(-1) * p)
 
 
+class RelaxedGuesses(Relaxed):
+    """`Relaxed` where a token that was not drawn, whose row is one-hot, is verified losslessly: the pads of Jacobi drafting (derived)."""
+
+    def kept_mass(self, p: Tensor, q: Tensor, position: int | Tensor) -> Tensor:
+        return torch.where(q >= 1, torch.minimum(q, p), super().kept_mass(p, q, position))
+
+
 class Lossless(Pointwise):
     """K = min(q, p): vanilla speculative sampling (arXiv 2211.17192), at any position."""
 

@@ -206,6 +206,34 @@ class Settings:
         slider=(1.1, 10.0, 0.1),
         group="rule",
     )
+    window: int = _row(
+        "integer",
+        16,
+        "the window",
+        "Jacobi window",
+        "tokens that one pass of Jacobi drafting reads",
+        limits=(2, MAX_NODES),
+        slider=(2, 32, 1),
+        group="rule",
+    )
+    coupling: str = _row(
+        "choice",
+        "maximal",
+        "the coupling",
+        "Coupling of guesses",
+        "how an untested guess of Jacobi drafting is drawn anew so that it mostly stays",
+        choices=("maximal", "gumbel"),
+        group="rule",
+    )
+    pads: str = _row(
+        "choice",
+        "repeat",
+        "the pads",
+        "Pads of the window",
+        "codes where Jacobi drafting has no guess yet: the one to the left, or random ones",
+        choices=("repeat", "random"),
+        group="rule",
+    )
     temperature: float = _row(
         "number", 1.0, "the temperature", "Temperature", "0 takes the likeliest token", limits=(0.0, 5.0), slider=(0.0, 2.0, 0.05)
     )

@@ -15,10 +15,10 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from .rules import Diverse, Lantern, Lossless, Relaxed, Rule, host_can_branch, norm_residual
+from .rules import Diverse, Lantern, Lossless, Relaxed, RelaxedGuesses, Rule, host_can_branch, norm_residual
 from .sampling import NotFinite, entropy, pick, uniforms
 
-__all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "Rule", "Verdict", "verify", "verify_block"]
+__all__ = ["Diverse", "Lantern", "Lossless", "Relaxed", "RelaxedGuesses", "Rule", "Verdict", "verify", "verify_block"]
 
 
 @dataclass(frozen=True)

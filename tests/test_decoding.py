@@ -161,7 +161,7 @@ def test_lossless_costs_nothing_and_relaxed_does():
     assert generate(ToyPair(TOY, (8, 8)), "x", "coolsd", delta=3.0).stats.bias_spent > 0.1
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", [name for name in DRAFTING if not METHODS[name].jacobi])
 def test_without_a_drafter_a_drafting_method_says_what_to_do(method):
     with pytest.raises(SettingsError, match="plain AR"):
         next(stream(ToyPair(TOY, drafts=False), "x", method))

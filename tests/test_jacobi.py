@@ -5,8 +5,17 @@ from itertools import product
 
 import pytest
 import torch
-from tables import random_rows
+from tables import FAILS, PASSES, Toy, chi_square, counts, random_rows
+from tiny import tiny_pair
+from toy import ToyPair
 
+from coolsd import generate
+from coolsd.jacobi import JacobiDrafter, gumbel, independent, maximal
+from coolsd.protocols import Draft
+from coolsd.trees import chain
+
+VOCABULARY, CODES_OF_COUPLING = 3, 6
+TOY = Toy.make(VOCABULARY, 4)
 CELLS, CODES, SLOTS = 5, 2, 2  # a guess must go untested twice before its stored row can matter
 
 
@@ -133,3 +142,87 @@ def test_relaxed_the_variation_stays_within_what_is_spent(how):
             assert variation(law, ar_law(p)) > 1e-3  # the bound says something
         else:
             assert spent == pytest.approx(0, abs=1e-12)
+
+
+# ---- the code
+
+
+def path_law(path: tuple[int, ...]) -> float:
+    """Probability of a picture of the toy under plain AR."""
+    context, probability = (0, 0), 1.0
+    for token in path:
+        probability *= float(TOY.p[context][token])
+        context = (context[1], token)
+    return probability
+
+
+def test_a_coupled_guess_has_the_new_rows_law_and_stays_as_often_as_any_coupling_lets_it():
+    p, q = random_rows(CODES_OF_COUPLING, seed=1), random_rows(CODES_OF_COUPLING, seed=2)
+    generator = torch.Generator().manual_seed(0)
+    count = 40_000
+    old = torch.multinomial(q, count, replacement=True, generator=generator)
+    uniform = torch.rand((2, count), generator=generator, dtype=torch.float64)
+    rows = p.expand(count, -1), q.expand(count, -1)
+    for redraw, stays in ((maximal, float(torch.minimum(p, q).sum())), (independent, float((p * q).sum()))):
+        new = redraw(*rows, old, uniform)
+        assert chi_square(torch.bincount(new, minlength=CODES_OF_COUPLING)[None], p[None]) > PASSES
+        assert float((new == old).double().mean()) == pytest.approx(stays, abs=0.02)
+    noise = -(-torch.rand((count, CODES_OF_COUPLING), generator=generator, dtype=torch.float64).log()).log()
+    before, after = gumbel(rows[1], noise), gumbel(rows[0], noise)
+    assert chi_square(torch.bincount(after, minlength=CODES_OF_COUPLING)[None], p[None]) > PASSES
+    distance = 0.5 * float((p - q).abs().sum())
+    assert float((before == after).double().mean()) >= (1 - distance) / (1 + distance) - 0.02  # arXiv 2408.07978
+
+
+def test_pads_repeat_the_code_to_the_left_or_above_at_a_rows_start():
+    drafter = JacobiDrafter(5, 3, "independent", "repeat")
+    drafter.observe(torch.zeros(1, 1, 1), torch.tensor([7, 8, 9, 4]))  # the first row of three, and one cell of the second
+    rows = torch.eye(10)[[5]]
+    drafter.review(torch.eye(10)[[4, 5]], Draft(torch.tensor([4]), rows, (-1,), 0), 0, torch.Generator().manual_seed(0))
+    draft = drafter.propose(chain(5), None, torch.Generator().manual_seed(0))
+    # Cell 4 is the guess; 5 repeats it; 6 begins a row: the code above, of cell 3; 7 and 8 repeat that.
+    assert draft.tokens.tolist() == [5, 5, 4, 4, 4]
+    assert draft.q[1:].sum(-1).tolist() == draft.q[1:].amax(-1).tolist() == [1.0] * 4
+    assert draft.calls == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"method": "sjd"}, {"method": "sjd-coupled"}, {"method": "sjd-coupled", "coupling": "gumbel"}], ids=str
+)
+def test_the_engine_draws_the_targets_law_without_a_drafter(settings):
+    pair = ToyPair(TOY, grid=(1, 4), drafts=False)
+    for pads in ("random", "repeat"):
+        runs = [tuple(generate(pair, "x", seed=seed, window=3, pads=pads, **settings).tokens) for seed in range(700)]
+        paths = list(product(range(VOCABULARY), repeat=4))
+        law = torch.tensor([path_law(path) for path in paths])
+        seen = Counter(runs)
+        assert chi_square(torch.tensor([[seen[path] for path in paths]]), law[None]) > PASSES
+
+
+def test_relaxed_guesses_leave_the_law_and_pads_stay_exact():
+    pair = ToyPair(TOY, grid=(1, 9), drafts=False)
+    common = {"window": 4, "pads": "random"}
+
+    def p_value(method: str, **settings) -> tuple[float, list]:
+        """Of the tokens after each pair of tokens, over whole pictures."""
+        runs = [generate(pair, "x", method, seed=seed, **common, **settings) for seed in range(500)]
+        tokens = torch.tensor([[0, 0, *run.tokens] for run in runs])
+        context = VOCABULARY * tokens[:, :-2] + tokens[:, 1:-1]
+        seen = counts(context.flatten(), tokens[:, 2:].flatten(), (VOCABULARY**2, VOCABULARY))
+        return chi_square(seen, TOY.p.reshape(-1, VOCABULARY)), runs
+
+    assert p_value("sjd-coupled")[0] > PASSES
+    value, runs = p_value("coolsd-jacobi", delta=20.0, draft_length=3)
+    assert value < FAILS
+    assert all(set(run.rounds[1].drafts.q) == {1.0} and sum(run.rounds[1].cost) == 0 for run in runs)  # all guesses are pads
+    assert any(sum(event.cost) > 0 for run in runs for event in run.rounds[2:])
+
+
+def test_greedy_jacobi_equals_plain_ar_and_a_seed_repeats():
+    pair = tiny_pair()
+    for method in ("sjd", "sjd-coupled", "coolsd-jacobi"):
+        plain = generate(pair, "a red rose", "ar", temperature=0.0).tokens
+        assert generate(pair, "a red rose", method, temperature=0.0, window=6).tokens == plain
+        one, two = (generate(pair, "a red rose", method, seed=5, window=6) for _ in range(2))
+        assert one.tokens == two.tokens
+        assert one.stats.draft_calls == 0

@@ -51,6 +51,9 @@ class ToyDrafter:
     def _row(self, path: tuple[int, ...]) -> Tensor:
         return self.toy.q[tuple([0, 0, *self.seen, *path][-2:])].float()
 
+    def review(self, p, draft, accepted, generator) -> None:
+        pass
+
     def propose(self, shape, to_probs, generator) -> Draft:
         if isinstance(shape, Dynamic):
             return self._ranked(shape)

@@ -189,6 +189,9 @@ class EagleDrafter:
         """See protocols.Drafter.observe."""
         self.entries.observe(hidden, tokens)
 
+    def review(self, p: Tensor, draft: Draft, accepted: int, generator: torch.Generator) -> None:
+        """Nothing: EAGLE drafts from features alone."""
+
     def propose(self, shape: Shape, to_probs: ToProbs, generator: torch.Generator) -> Draft:
         """Draft behind the last observed token; the entries of the draft are overwritten in the next round.
 

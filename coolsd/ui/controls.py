@@ -103,7 +103,7 @@ def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]
     for method in (methods[values[lane]] for lane in ("reference", "method") if values[lane] in methods):
         drafted = values["tree"] if "tree" in method.uses and values["tree"] != "auto" else method.tree
         active |= set(method.uses) - ({"siblings"} if drafted == "chain" else set())
-        if drafted == "chain" and method.schedule is not None:
+        if drafted == "chain" and method.schedule is not None and not method.jacobi:
             active.add("draft_length")
     if "mu" in active:
         active = active - {"mu"} | {"mu_auto"} | (set() if values["mu_auto"] is True else {"mu"})

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import math
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -275,9 +276,9 @@ def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
 
 
 def test_not_a_number_over_http_gets_advice(api):
-    values = '"lake","coolsd",NaN,0.7,null,false,5,0.06,"auto","salvage",0.8,null,"raw",0.1,2.0,1.0,0,1.0,4.0,0,null'
+    values = json.dumps([{"prompt": "lake", "delta": math.nan}.get(s.name, s.default) for s in SETTINGS.values()])
     address = f"{api.src}gradio_api/call/generate"
-    joined = httpx.post(address, content=f'{{"data":[{values}]}}', headers={"content-type": "application/json"})
+    joined = httpx.post(address, content=f'{{"data":{values}}}', headers={"content-type": "application/json"})
     answer = httpx.get(f"{address}/{joined.json()['event_id']}", timeout=20).text
     assert "event: error" in answer
     assert "nan is out of range" in answer
