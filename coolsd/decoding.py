@@ -9,7 +9,7 @@ that some sibling is accepted, given the siblings; `cost` is what the whole leve
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import isnan, log
 from time import perf_counter
@@ -101,7 +101,7 @@ def _drafts(parents: tuple[int, ...], verdict: Verdict, relaxed: list[bool]) -> 
     return Drafts(verdict.drafted, parents, tuple(p), tuple(q), f, u, tuple(outcome))
 
 
-def _round(index: int, start: int, draft: Draft, tokens: list[int], verdict: Verdict, timer: RoundTimer, top: Any) -> Round:
+def _round(index: int, start: int, draft: Draft, tokens: list[int], verdict: Verdict, timer: RoundTimer) -> Round:
     relaxed, last = verdict.relaxed.tolist(), Last(*verdict.last.tolist())
     drafts = _drafts(draft.parents, verdict, relaxed) if draft.parents else None
     probabilities = (*(drafts.p[node] for node in verdict.path), last.p) if drafts else (last.p,)
@@ -118,7 +118,6 @@ def _round(index: int, start: int, draft: Draft, tokens: list[int], verdict: Ver
         cost=tuple(verdict.cost.tolist()),
         draft_calls=draft.calls,
         **{f"{name}_seconds": value for name, value in timer.seconds.items()},
-        top=top,
         ranks=ranks(draft.parents, verdict.path),
         drafts=drafts,
         last=last,
@@ -205,8 +204,9 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
             if index:  # after the prefill all its positions are committed
                 target.keep(path)
                 hidden = _along(hidden, path)
-            heads = _heads(p, draft, verdict, inspect) if inspect else None
-            event = _round(index, done, draft, tokens, verdict, timer, heads)
+            event = _round(index, done, draft, tokens, verdict, timer)
+            if inspect:  # behind the timer: what an inspector wants is no part of decoding
+                event = replace(event, top=_heads(p, draft, verdict, inspect))
             done += len(tokens)
         yield event
         if done >= total:

@@ -278,6 +278,11 @@ def test_the_inspector_keeps_the_heads_of_the_rows():
                 assert len({frozenset(code for code, _ in row) for row in position.values()}) == 1
 
 
+def test_what_the_inspector_keeps_is_not_timed(monkeypatch):
+    monkeypatch.setattr("coolsd.decoding._heads", lambda *_: time.sleep(0.3))
+    assert min(r.seconds for r in stream(ToyPair(TOY, (2, 3)), "x", "coolsd", inspect=2)) < 0.25
+
+
 def test_the_inspector_follows_the_accepted_path():
     """In a tree too, the rows shown at a level are those after the tokens accepted before it."""
     tokens = [0, 0]
