@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from . import bundle
+from .bundle import Bundle, read, to_plain
 from .scene import LANES, Patches, Scene
 from .trace import Run, to_text
 
@@ -37,10 +37,14 @@ class Comparison:
     scene: Scene | None = None
     patches: dict[str, Patches] = field(default_factory=dict)
 
+    def bundle(self) -> Bundle:
+        """The lanes by name."""
+        lanes = {lane: run for lane in LANES if (run := getattr(self, lane))}
+        return Bundle(lanes, self.ar_token_seconds, self.scene, self.patches)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in assets/runs and as exported by the page."""
-        lanes = {lane: run for lane in LANES if (run := getattr(self, lane))}
-        return bundle.to_plain(bundle.Bundle(lanes, self.ar_token_seconds, self.scene, self.patches))
+        return to_plain(self.bundle())
 
 
 def save(comparison: Comparison, folder: Path, name: str) -> Path:
@@ -60,7 +64,7 @@ def load(path: Path) -> Comparison:
     Raises:
         ValueError: not a comparison, or one that cannot be used.
     """
-    runs = bundle.read(path)
+    runs = read(path)
     if "relaxed" not in runs.lanes:
         raise ValueError(f"{path.name} holds a single run, not a comparison.")
     return Comparison(**runs.lanes, ar_token_seconds=runs.ar_token_seconds, scene=runs.scene, patches=runs.patches)

@@ -73,6 +73,11 @@ class Loader:
                 threading.Thread(target=self._run, args=(name, known), name=f"load {name}", daemon=True).start()
             return known
 
+    def is_loaded(self, name: str) -> bool:
+        """Whether the pair is at hand."""
+        loading = self._pairs.get(name)
+        return loading is not None and loading.pair is not None
+
     def load_now(self, name: str) -> Loading:
         """The pair's loading, done in this thread: ZeroGPU emulates CUDA in the main one only."""
         with self._lock:

@@ -213,6 +213,11 @@ def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_se
     return {"name": f"{file_stem(comparison.relaxed)}.json", "text": to_text(comparison.to_dict())}
 
 
+def single(run: Run) -> dict[str, str]:
+    """One run as a JSON download."""
+    return {"name": f"{file_stem(run)}.json", "text": run.to_json()}
+
+
 def stats_of(lanes: list[Lane]) -> list[Stats]:
     """Statistics of the lanes as they stand."""
     return [statistics(lane.rounds) for lane in lanes]

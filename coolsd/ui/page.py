@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from starlette.middleware import Middleware
 
 from .. import exports
 from ..models.catalog import TargetStatus
-from ..scene import LANES
 from ..settings import SETTINGS, Setting, SettingsError
 from . import api, claims_tab, figures, lanes, patches, templates
 from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
 from .compression import CompressedPage
-from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, of_run, read, span
+from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, read, span
 from .laboratory import tab
+from .open_file import opened, view_of
 from .run_queue import Visitor
 from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about, describe_target
 from .zerogpu import Door
@@ -133,6 +132,8 @@ class Page:
                 with gr.Row(elem_classes="downloads"):
                     self.export = self.bound(templates.exports(), first.export, min_width=120)
                     self.copy = gr.Button("Copy link", size="sm", scale=0, min_width=110)
+                    open_file = templates.on_load("openFile", "(file) => trigger('file', file)")
+                    self.opener = gr.HTML(html_template=templates.mount(), js_on_load=open_file, apply_default_css=False, min_width=110)
             with gr.Column(scale=9, min_width=460, elem_id="why"):
                 self.answer = self.bound(templates.answer(), first.headline, act="answer")
                 gr.HTML(html_template=templates.mount(), js_on_load=templates.on_load("mountCurves"), apply_default_css=False)
@@ -214,21 +215,9 @@ class Page:
             request = read({**DEFAULTS}, self.backend.methods)
             empty = [lanes.Lane(s, (16, 16), "empty") for s in request.lanes]
             return Board("", empty).view("Type a prompt and press Generate. Move δ and watch ω.", tone="")
-        runs = {name: run for name in LANES if (run := getattr(comparison, name))}
         run = comparison.relaxed
-        board = Board(
-            run.target,
-            [lanes.from_run(r, comparison.patches.get(name)) for name, r in runs.items()],
-            run.environment,
-            comparison.ar_token_seconds,
-        )
-        view = board.last(f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours.", "")
-        if not comparison.plain:  # its room is kept, so that no picture changes its size once plain AR joins
-            board.lanes.append(lanes.Lane(replace(run.settings, method="ar"), run.grid, "empty"))
-            view.lanes = lanes.view(board.lanes, board.target)
-        request = of_run(run.target, comparison.reference.settings, run.settings)
-        view.headline = view.headline | {"asked": matters(request, self.backend.methods)}
-        return view
+        status = f"“{run.settings.prompt}”, recorded on {describe(run.environment)}. Press Generate for yours."
+        return view_of(comparison.bundle(), self.backend, status)
 
     # --- events ---------------------------------------------------------------------------------------------------------------
 
@@ -246,6 +235,7 @@ class Page:
         self.stop.click(None, self.status, self.status, js=STOPPING, **PRIVATE)
         self.stop.click(self.stop_run, None, buttons, queue=False, **PRIVATE)
         demo.unload(self.leave)
+        self.opener.file(self.open_file, None, outputs, concurrency_limit=None, **PRIVATE)
         self.copy.click(None, inputs, self.status, js=templates.call("copyLink", NAMES), **PRIVATE)
         deciding = [self.controls[name].change for name in ("reference", "method", "tree", "mu_auto")]
         gr.on(deciding, self.fit, inputs, [self.controls[name] for name in METHOD_SETTINGS], queue=False, **RAW, **PRIVATE)
@@ -260,6 +250,14 @@ class Page:
         target.change(self.explain, target, self.target_note, queue=False, **RAW, **PRIVATE)
         target.input(self.target_defaults, target, [self.controls[name] for name in TARGET_DEFAULTS], queue=False, **RAW, **PRIVATE)
         demo.load(self.watch_pair, None, self.pair, concurrency_limit=None, **PRIVATE)
+
+    def open_file(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+        """The runs of a file in place of those on the page."""
+        if request.session_hash in self.stops:
+            yield {self.status: say(BUSY, "bad")}
+            return
+        for view in opened(event._data, self.backend, self.loader, self.door.redraw, visitor(request)):
+            yield self.changes(view)
 
     def open_row(self, event: gr.EventData) -> tuple[Any, ...]:
         """A row of a run in the laboratory, with the rule and the ω that met it."""

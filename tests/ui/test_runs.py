@@ -19,7 +19,7 @@ from coolsd.models.catalog import TargetStatus
 from coolsd.models.prompt_domain import PromptDomain
 from coolsd.settings import Settings
 from coolsd.trace import Round, Run, statistics
-from coolsd.ui import controls, lanes, templates, text
+from coolsd.ui import controls, lanes, open_file, templates, text
 from coolsd.ui.backend import EMBEDDED, Loader
 from coolsd.ui.compare import compare
 from coolsd.ui.page import TARGET_DEFAULTS, Page
@@ -371,3 +371,57 @@ def test_recorded_comparison_round_trip(tmp_path):
     assert read.relaxed.image.tobytes() == runs[1].image.tobytes()
     assert read.ar_token_seconds == 0.01
     assert exports.recorded(tmp_path / "nowhere") is None
+
+
+# --- runs from a file --------------------------------------------------------------------------------------------------------------
+
+
+def opened_views(made, text, name="rose.json"):
+    loader = Loader(made.load)
+    loader.start("meadow").done.wait(60)
+    return list(open_file.opened({"name": name, "text": text}, made, loader, lambda pair: pair.picture))
+
+
+def test_a_dropped_bundle_is_shown_with_its_pictures():
+    bundle = json.loads(views(backend(), prompt="a lake", plain=False)[-1].export["text"])
+    for lane in ("reference", "relaxed"):
+        bundle[lane]["target"] = "meadow"
+    (view,) = opened_views(backend(), json.dumps(bundle))
+    assert view.ended
+    assert view.status.startswith("“a lake”, from rose.json, recorded on cpu")
+    assert [lane["state"] for lane in view.lanes["lanes"]] == ["recorded", "recorded"]
+    for lane, key in zip(view.lanes["lanes"], ("reference", "relaxed"), strict=True):
+        assert [token for text in lane["rounds"] for token in json.loads(text)["tokens"]] == Run.from_dict(bundle[key]).tokens
+        assert lane["picture"].startswith("data:image/png")
+    assert view.headline["state"] == "now"
+
+
+def test_a_single_dropped_run_is_one_lane():
+    run = coolsd.generate(tiny_pair(), "a lake", "eagle1", seed=2, inspect=3)
+    (view,) = opened_views(backend(), run.to_json())
+    assert len(view.lanes["lanes"]) == 1
+    assert view.status.endswith(open_file.UNPAINTED)  # its target is not the one that is loaded
+    assert view.headline == lanes.BLANK
+    assert Run.from_json(view.export["text"]).tokens == run.tokens
+    assert json.loads(view.lanes["lanes"][0]["rounds"][1])["top"]
+
+
+def test_a_dropped_file_that_is_no_run_says_why():
+    for content, words in (
+        (None, "larger than 16 MB"),
+        ("a rose", "not JSON"),
+        ('{"rounds": []}', "schema None"),
+        ("{}", "This is no run"),
+    ):
+        (view,) = opened_views(backend(), content)
+        assert view.tone == "bad"
+        assert view.lanes is None
+        assert words in view.status
+    (view,) = list(open_file.opened("nonsense", backend(), Loader(backend().load), lambda pair: None))
+    assert view.tone == "bad"
+
+
+def test_recorded_patches_reach_the_browser():
+    run = coolsd.generate(tiny_pair(), "a lake", seed=2)
+    lane = lanes.from_run(run, {"3": {"7": "data:image/webp;base64,AAAA"}})
+    assert lanes.view([lane], "tiny")["lanes"][0]["patches"] == {"3": {"7": "data:image/webp;base64,AAAA"}}

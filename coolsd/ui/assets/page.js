@@ -5,6 +5,7 @@ import { watchConnection } from "./connection.js";
 import { mountCurves, mountStage, onFigures, setControls } from "./generate.js";
 import { editor, reading } from "./laboratory.js";
 import { moveTabsByKey } from "./keys.js";
+import { openFile } from "./open_file.js";
 import { copyLink, link } from "./link.js";
 import { stickyBar } from "./sticky.js";
 import { restoreTheme, toggleTheme } from "./theme.js";
@@ -44,4 +45,4 @@ export function answer(element, props, watch) {
 restoreTheme();
 moveTabsByKey();
 watchConnection();
-export { bind, copyLink, drawClaims, editor, link, mountCurves, mountStage, reading, toggleTheme };
+export { bind, copyLink, drawClaims, editor, link, mountCurves, mountStage, openFile, reading, toggleTheme };
