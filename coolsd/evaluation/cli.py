@@ -151,6 +151,7 @@ def schedules(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from ..data.store import save_text
+    from ..trace import plain
     from .claims.evidence import QUICK, Size, evaluate, words
 
     own = args.target == "meadow"
@@ -163,7 +164,7 @@ def schedules(args: argparse.Namespace) -> None:
     if lengths := report.pop("frontiers", None):
         stored = {name: report[name] for name in ("command", "target", "weights", "settings")} | {"lengths": lengths}
         save_text((args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored) + "\n")
-    _write(args, "schedules", report)
+    _write(args, "schedules", plain(report))
     print("\n".join(words(report)))
 
 

@@ -18,6 +18,7 @@ from coolsd.evaluation.claims.evidence import Size, martingale
 from coolsd.evaluation.claims.evidence import evaluate as report
 from coolsd.evaluation.claims.recording import Recording, recordings
 from coolsd.evaluation.study import Study
+from coolsd.models.checkpoints import ASSETS
 from coolsd.schedules import annealed, lossless, uniform, window
 
 LENGTH, CODES = 3, 3
@@ -290,3 +291,18 @@ def test_the_whole_report_agrees_with_real_runs(tmp_path, monkeypatch):
         for row in table["rows"]:
             assert table["axis"] not in row
             assert set(row.get("against", ())) <= set(estimator.MEASURES)
+
+
+def test_the_stored_result_is_read_in_words_and_its_checks_agree():
+    stored = json.loads((ASSETS / "schedules.json").read_text(encoding="utf-8"))
+    text = "\n".join(evidence.words(stored))
+    assert "at accept length 3.75, against uniform" in text
+    assert "real runs against the prediction" in text
+    for row in stored["checks"]:
+        for name in ("accept_length", "bias"):
+            gap = row[name]["difference"]
+            assert abs(gap["value"]) <= 3 * gap["error"] + 1e-9, row["label"]
+    frontiers = json.loads((ASSETS / "meadow" / "fitted.json").read_text(encoding="utf-8"))
+    assert frontiers["weights"] == stored["weights"]
+    for row in stored["fitted"]["budgets"]:
+        assert abs(row["bias"]["value"] / row["budget"] - 1) < 0.1
