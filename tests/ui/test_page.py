@@ -324,9 +324,10 @@ def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
     runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), tmp_path, "lake")
     demo = build(backend(load=lambda name: pytest.fail("nothing may load")), tmp_path)
-    shown = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "a.badge" in b.value]
-    assert shown[0]["a.badge"] == shown[0]["b.badge"] == "recorded"
-    assert shown[0]["b.picture"].startswith("data:image/png;base64,")
+    views = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "lanes" in b.value]
+    lanes = {lane["key"]: lane for lane in views[0]["lanes"]}
+    assert lanes["reference"]["badge"] == lanes["relaxed"]["badge"] == "recorded"
+    assert lanes["relaxed"]["picture"].startswith("data:image/png;base64,")
     said = [b.value["status"] for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "status" in b.value]
     assert any(words.startswith("“lake”, recorded on ") for words in said)  # the prompt above it may be another
 
@@ -358,7 +359,7 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
 
     page.prepare(session("a"), *values)
     for shown in page.run(session("a"), *values):
-        states = [shown.get(page.lanes, {}).get(f"{key}.state") for key in "abc"]
+        states = [lane["state"] for lane in shown.get(page.lanes, {"lanes": []})["lanes"]]
         if made.run_queue._line and states == ["done"] * 3:  # after the last token, before the last view
             page.stop_run(session("a"))
     assert said(shown).startswith("Stopped. All pictures")
