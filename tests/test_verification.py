@@ -401,6 +401,16 @@ def test_lantern_with_the_optimal_residual_uses_the_vanilla_one():
     torch.testing.assert_close(Rule.residual(rule, p, q, 0, 1), excess / excess.sum())
 
 
+def test_lantern_borrows_up_to_its_budget_and_with_it():
+    """Neighbours whose mass is exactly the budget are within it."""
+    p, q = torch.tensor([0.25, 0.25, 0.5, 0.0]), torch.tensor([0.5, 0.25, 0.0, 0.25])
+    for budget in (0.25, 2.0):
+        rule = Lantern(NEIGHBOURS, 1, budget)
+        assert float(rule.kept_mass(p, q, 0)[0]) == 0.5
+        assert rule.residual(p, q, 0, torch.tensor(0)).tolist() == pytest.approx([0.0, 1 / 3, 2 / 3, 0.0])
+    assert float(Lantern(NEIGHBOURS, 1, 0.2499).kept_mass(p, q, 0)[0]) == 0.25
+
+
 def test_lantern_refuses_a_short_table():
     with pytest.raises(ValueError, match=r"k = 4"):
         Lantern(NEIGHBOURS, 4, 2.0)
