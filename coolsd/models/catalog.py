@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .pair import LoadedPair
 
 FORM = "TARGET.PART=PATH, for example llamagen-256.target=weights/t2i_XL_stage1_256.pt"
-PLAIN = "Plain AR works without a drafter; `python -m coolsd train drafter` makes one."
+PLAIN = "Plain AR and the Jacobi methods work without a drafter; `python -m coolsd train drafter` makes one."
 Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `load` takes them
 
 

@@ -357,13 +357,13 @@ class Page:
         return gr.update(value=words, visible=bool(words))
 
     def target_defaults(self, target: Any) -> list[Any]:
-        """The settings a target's authors sampled with; plain AR in both lanes where it has no drafter."""
+        """The settings a target's authors sampled with; Jacobi drafting in both lanes where it has no drafter."""
         target_status = self.chosen(target)
         if target_status is None:
             return [gr.skip()] * len(TARGET_DEFAULTS)
         fitting = {name: DEFAULTS[name] for name in TARGET_DEFAULTS} | target_status.settings
         if not target_status.drafts:
-            fitting |= {"reference": "ar", "method": "ar"}
+            fitting |= {"reference": "sjd-coupled", "method": "coolsd-jacobi"}
         fitting["plain"] = target == DEFAULT_TARGET  # a picture in a few seconds; elsewhere it would hold up the others
         return [gr.update(value=fitting[name]) for name in TARGET_DEFAULTS]
 

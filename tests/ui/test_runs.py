@@ -288,7 +288,7 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     assert not page.explain("meadow")["visible"]
     assert not page.explain({})["visible"]
     assert "train drafter" in page.explain("plain")["value"]
-    assert [update["value"] for update in page.target_defaults("plain")] == ["ar", "ar", False, 9, 3.0]
+    assert [update["value"] for update in page.target_defaults("plain")] == ["sjd-coupled", "coolsd-jacobi", False, 9, 3.0]
     assert [update["value"] for update in page.target_defaults("meadow")] == [controls.DEFAULTS[name] for name in TARGET_DEFAULTS]
     told = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
     lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"

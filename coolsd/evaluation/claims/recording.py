@@ -66,6 +66,9 @@ class _WatchedDrafter:
         self.draft, self.to_probs = self.drafter.propose(shape, to_probs, generator), to_probs
         return self.draft
 
+    def review(self, p: Tensor, draft: Draft, accepted: int, generator: Generator) -> None:
+        self.drafter.review(p, draft, accepted, generator)
+
 
 class _WatchedTarget:
     """Hands over the rows of each pass that verifies a draft."""
