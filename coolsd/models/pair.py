@@ -1,6 +1,7 @@
 """A loaded pair: weights, tokenizers and the sessions they open. One class a family."""
 
 import gc
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ from .vq import ImageTokenizer
 
 Build = Callable[..., nn.Module]  # from a network's class and its sizes to the network
 WORDS = 20  # of the prompt "0 0 …" that a pair without weights is timed with
+
+
+def on_zero_gpu() -> bool:
+    """Whether this is a ZeroGPU Space, whose main process has no GPU but emulates one for as long as weights are put there."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def free_memory() -> None:
@@ -107,18 +113,34 @@ class LoadedPair(ABC):
             if model is not None:
                 model.to(device, dtype).eval().requires_grad_(False)
         self.tokenizer.vqvae.to(device)
-        fuse(self.target_model, self.drafter_model)
-        self._prepare()
+        self.asleep = on_zero_gpu() and torch.device(device).type == "cuda"
+        if not self.asleep:
+            self._prepare()
         return self
 
+    def wake(self) -> None:
+        """On ZeroGPU, in a process that has got a GPU: make there what depends on it, once. Views would come apart on the way there."""
+        if self.asleep:
+            self.asleep = False
+            self._prepare()
+            device = next(self.target_model.parameters()).device
+            self.environment["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
     def __post_init__(self) -> None:
-        self._prepare()
+        self.asleep = False
+        self._make_tables()
+        self.workspaces = None
 
     def _prepare(self) -> None:
-        """What depends on the device: tables, and on a GPU workspaces, in which passes have static shapes and are recorded."""
+        """What depends on the device: joined weights, tables, and on a GPU workspaces, in which passes have static shapes and are recorded.
+
+        COOLSD_GRAPHS=0 records nothing, where recording costs a new process more than it saves.
+        """
+        fuse(self.target_model, self.drafter_model)
         self._make_tables()
         on_gpu = next(self.target_model.parameters()).device.type == "cuda"
-        self.workspaces = Workspaces(self.caches, capture) if on_gpu else None
+        record = None if os.environ.get("COOLSD_GRAPHS") == "0" else capture
+        self.workspaces = Workspaces(self.caches, record) if on_gpu else None
 
     @abstractmethod
     def _make_tables(self) -> None:

@@ -5,9 +5,8 @@ The models are imported in the loading thread, so that the page is up before the
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from ..methods import Method
 from ..models.catalog import Files, TargetStatus, target_statuses
@@ -35,16 +34,22 @@ class Backend:
         return EMBEDDED if not isinstance(name, str) or name in EMBEDDED else self.target_statuses()
 
 
-def default_backend(files: Files | None = None) -> Backend:
+def default_backend(files: Files | None = None, only: Collection[str] = (), run_queue: RunQueue | None = None) -> Backend:
     """The package itself as backend.
 
     Args:
         files: local files in place of the hub's, by target and part.
+        only: targets to offer; all where none is named.
     """
     import coolsd
 
     files = files or {}
-    return Backend(lambda name: coolsd.load(name, **files.get(name, {})), coolsd.stream, coolsd.METHODS, partial(target_statuses, files))
+
+    def offered() -> dict[str, TargetStatus]:
+        return {name: status for name, status in target_statuses(files).items() if not only or name in only}
+
+    load = lambda name: coolsd.load(name, **files.get(name, {}))  # noqa: E731
+    return Backend(load, coolsd.stream, coolsd.METHODS, offered, run_queue or RunQueue())
 
 
 @dataclass

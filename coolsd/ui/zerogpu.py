@@ -4,7 +4,6 @@ ZeroGPU forks a process for a decorated generator and sends what it yields throu
 name, grid and text, and touches no tensor of a model. Same generator, same events on both ways.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from statistics import median
@@ -12,6 +11,7 @@ from statistics import median
 import gradio as gr
 from PIL import Image
 
+from ..models.pair import on_zero_gpu
 from ..protocols import Pair
 from .backend import Backend, Loader
 from .comparison import Advance, Event, Plain, comparison
@@ -33,11 +33,6 @@ ADVICE = {
 
 class Refused(Exception):
     """The run cannot go on; the message is for the person who asked."""
-
-
-def on_zero_gpu() -> bool:
-    """Whether this is a ZeroGPU Space."""
-    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def advise(error: gr.Error) -> Refused:
