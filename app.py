@@ -5,6 +5,9 @@ import contextlib
 import logging
 import os
 import shlex
+import shutil
+import signal
+import tempfile
 from collections.abc import Iterable
 
 with contextlib.suppress(ImportError):
@@ -13,8 +16,11 @@ with contextlib.suppress(ImportError):
 import gradio as gr
 
 from coolsd.models.catalog import FORM, read_files
+from coolsd.models.pair import on_zero_gpu
 from coolsd.ui.backend import DEFAULT_TARGET, default_backend
 from coolsd.ui.page import build, launch_options
+from coolsd.ui.run_queue import BY_ADDRESS, RunQueue
+from coolsd.ui.zerogpu import AT_ONCE
 
 VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some
 
@@ -22,9 +28,29 @@ VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between
 def page(named: Iterable[str] = ()) -> gr.Blocks:
     """The page, with the local files of COOLSD_FILES and these; ends in one line where they are no such thing."""
     try:
-        return build(default_backend(read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])))
+        files = read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])
     except ValueError as error:
         raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
+    by_address = int(os.environ.get("COOLSD_BY_ADDRESS", BY_ADDRESS))
+    if not on_zero_gpu():
+        return build(default_backend(files, run_queue=RunQueue(by_address=by_address)))
+    only = os.environ.get("COOLSD_TARGETS", DEFAULT_TARGET).split()
+    demo = build(default_backend(files, only, RunQueue(at_once=AT_ONCE, by_address=by_address)))
+    for name in only:
+        demo.loader.load_now(name)
+    return demo
+
+
+def end_with(demo: gr.Blocks, folder: str) -> None:
+    """End within a moment when asked to (Ctrl-C, SIGTERM), whatever is being decoded; no file stays behind."""
+
+    def leave(*_: object) -> None:
+        demo.page.end_all()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)  # not sys.exit, which would wait for the threads that decode
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, leave)
 
 
 def main() -> None:
@@ -35,16 +61,22 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="open a browser window")
     files = f"local files of a target: {FORM}; parts: target, drafter (or none), vq, text; may be repeated, and stand in {VARIABLE}"
     parser.add_argument("--files", action="append", default=[], metavar="TARGET.PART=PATH", help=files)
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, in place of the number measured as fastest")
+    parser.add_argument("--mcp", action="store_true", help="serve /generate as an MCP tool too (wants gradio[mcp])")
     arguments = parser.parse_args()
+    if arguments.threads:
+        os.environ["COOLSD_THREADS"] = str(arguments.threads)
+    folder = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     demo = page(arguments.files)
     where = {"server_name": arguments.host, "server_port": arguments.port, "inbrowser": arguments.open}
     try:
-        demo.launch(**where, prevent_thread_lock=True, **launch_options())
+        demo.launch(**where, prevent_thread_lock=True, mcp_server=arguments.mcp, **launch_options(demo))
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise SystemExit(f"app.py: {arguments.host}, port {arguments.port} cannot be served on ({reason}). Give another --port.") from None
+    end_with(demo, folder)
     demo.loader.start(DEFAULT_TARGET)
     demo.block_thread()
 

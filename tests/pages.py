@@ -60,7 +60,7 @@ def counts(view):
 @contextmanager
 def served(made, recorded):
     demo = build(made, recorded)
-    options = launch_options()
+    options = launch_options(demo)
     demo.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, **options)
     try:
         yield demo

@@ -6,6 +6,7 @@ gives every tensor a place of its own on the CPU, as the real one does on a GPU.
 """
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -150,7 +151,12 @@ class Trials:
         runs = {name: last["export"][name] for name in ("reference", "relaxed", "plain")}
         found = {name: [t for r in run["rounds"] for t in r["tokens"]] for name, run in runs.items()}
         device = last["export"]["relaxed"]["environment"]["device"]
-        return {"tokens": found, "settings": {name: run["settings"] for name, run in runs.items()}, "device": device, "status": last["status"]}
+        return {
+            "tokens": found,
+            "settings": {name: run["settings"] for name, run in runs.items()},
+            "device": device,
+            "status": last["status"],
+        }
 
     def asleep(self):
         """The main process has put nothing on a GPU and joined no weights; the process with the GPU has."""
@@ -188,7 +194,11 @@ class Trials:
         next(view for view in views if view.lanes and view.lanes["b.state"] == "running")
         count, at = len(self.scheduler.released), time.monotonic()
         views.close()
-        return {"released": time.monotonic() - at, "count": len(self.scheduler.released) - count, "waits": len(self.backend.run_queue._line)}
+        return {
+            "released": time.monotonic() - at,
+            "count": len(self.scheduler.released) - count,
+            "waits": len(self.backend.run_queue._line),
+        }
 
     def killed(self):
         return {"first": self.last("killed rose")["status"], "then": self.last("a red rose")["status"]}
@@ -206,9 +216,9 @@ class Trials:
 
     def big(self):
         """Events of a megabyte come whole."""
-        from coolsd.ui.comparison import End
-
         import spaces
+
+        from coolsd.ui.comparison import End
 
         def events():
             yield from (End(i, os.urandom(2**20)) for i in range(4))
@@ -238,7 +248,9 @@ def main(folder: str) -> None:
     trials = Trials(scheduler, Path(folder))
     names = ("asleep", "tokens", "endpoint", "duration", "process", "stop", "left", "killed", "raised", "refused", "big")
     print("\n" + json.dumps({name: getattr(trials, name)() for name in names}), flush=True)
-    os._exit(0)  # processes that wait for work are daemons
+    for process in multiprocessing.active_children():  # they wait for more work
+        process.kill()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """From a name of the catalog to a loaded pair: device and dtype, memory, files. A pair is loaded once a process."""
 
 import logging
+import os
 import platform
 import threading
 from pathlib import Path
@@ -18,6 +19,7 @@ from .pair import LoadedPair, free_memory
 log = logging.getLogger("coolsd")
 
 GAIN = 1.15  # how much faster bfloat16 must be to be chosen over float32
+ROUNDS = 3  # times each dtype and thread count is measured
 MEASURED = 100e6  # parameters up to which a CPU's dtype is chosen by measuring
 
 
@@ -71,17 +73,21 @@ def pass_seconds(pair: LoadedPair, repeats: int = 4) -> float:
 
 
 def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
-    """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured."""
-    most = torch.get_num_threads()
+    """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured.
+
+    COOLSD_THREADS fixes the number of threads: with it, and the dtype, a run can be drawn again exactly.
+    """
+    forced, most = os.environ.get("COOLSD_THREADS", ""), torch.get_num_threads()
+    counts = [int(forced)] if forced.isdigit() and int(forced) else sorted({most, max(1, most // 2)})
     dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
     models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
     files = [model.state_dict() for model in models]
     seconds: dict[tuple[torch.dtype, int], float] = {}
-    for candidate in dtypes:
+    for candidate in dtypes * ROUNDS:  # in turns: a busy moment of the machine then decides nothing
         pair.to("cpu", candidate)
-        for threads in sorted({most, max(1, most // 2)}):
+        for threads in counts:
             torch.set_num_threads(threads)
-            seconds[candidate, threads] = pass_seconds(pair)
+            seconds[candidate, threads] = min(pass_seconds(pair, 2), seconds.get((candidate, threads), float("inf")))
     chosen = min(seconds, key=lambda c: seconds[c] * (1.0 if c[0] == torch.bfloat16 else 1 / GAIN))
     torch.set_num_threads(chosen[1])
     for model, state in zip(models, files, strict=True):

@@ -7,29 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from threading import Event
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.context import LocalContext
 from PIL import Image
 
 from ..exports import data_uri, png
 from ..models.prompt_domain import notice
 from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
 from .backend import DEFAULT_TARGET, Backend, Loader
-from .compare import wait_for_turn
+from .compare import Stop, Stopped, wait_for_turn
 from .comparison import PACE, Advance, End, Failed, Ready
+from .gate import Listeners, Until
 from .lanes import Lane
 from .run_queue import Full, Visitor
 from .text import CHANGE, FAILED, FULL
 from .zerogpu import Door, Refused
 
+if TYPE_CHECKING:
+    from .page import Page
+
 log = logging.getLogger(__name__)
+NAME = "generate"
 
 
-def publish(demo: gr.Blocks, backend: Backend, loader: Loader, door: Door) -> None:
+def publish(demo: gr.Blocks, backend: Backend, page: "Page") -> None:
     """Add /generate to the page being built, every parameter described; its runs queue with the page's own."""
-    gr.api(endpoint(backend, loader, door), api_name="generate", concurrency_limit=None)
-    published = next(function for function in demo.fns.values() if function.api_name == "generate")
+    gr.api(endpoint(backend, page.loader, page.door, page.listeners), api_name=NAME, concurrency_limit=None)
+    published = next(function for function in demo.fns.values() if function.api_name == NAME)
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
         block.label = documentation(setting)
 
@@ -64,15 +70,19 @@ def signature() -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=dict)
 
 
-def endpoint(backend: Backend, loader: Loader, door: Door | None = None) -> Callable[..., Any]:
+def endpoint(backend: Backend, loader: Loader, door: Door | None = None, listeners: Listeners | None = None) -> Callable[..., Any]:
     """The function behind /generate, bound to a backend. Its signature and docstring, which become its schema, come from SETTINGS."""
-    door = door or Door(backend, loader)
+    door, listeners = door or Door(backend, loader), listeners or Listeners()
 
     def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
+        who = visitor(LocalContext.request.get(None))
+        until = Until(Event(), lambda: listeners.here(who.session))
         try:
             arguments = signature().bind(*values, **named)
             arguments.apply_defaults()
-            yield from decode(backend, loader, door, validate(backend.methods, **arguments.arguments), Visitor())
+            yield from decode(backend, loader, door, validate(backend.methods, **arguments.arguments), who, until)
+        except Stopped:
+            return
         except Refused as error:
             raise gr.Error(str(error), title=FAILED, print_exception=False) from None
         except (SettingsError, Full) as error:
@@ -88,14 +98,26 @@ def endpoint(backend: Backend, loader: Loader, door: Door | None = None) -> Call
     return generate
 
 
-def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, visitor: Visitor) -> Iterator[dict[str, Any]]:
-    """Progress while the picture is decoded, then the picture and its run. Closing it stops the run."""
-    with backend.run_queue.place(visitor) as ahead:
-        for _ in wait_for_turn(ahead, Event()):
-            yield {"tokens": 0, "of": 0}
+def visitor(request: gr.Request | None) -> Visitor:
+    """Who asks, for the places in the queue."""
+    client = getattr(request, "client", None)
+    return Visitor(getattr(request, "session_hash", None), client.host if client else None)
+
+
+def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, who: Visitor, until: Stop) -> Iterator[dict[str, Any]]:
+    """Progress while the picture is decoded, then the picture and its run. Closing it stops the run.
+
+    Raises:
+        Stopped: nobody listens any more.
+    """
+    with backend.run_queue.place(who) as ahead:
+        for view in wait_for_turn(ahead, until):
+            yield {"tokens": 0, "of": 0, "status": view.status}
         loading = loader.start(DEFAULT_TARGET)
         while not loading.done.wait(PACE):
             yield {"tokens": 0, "of": 0}
+            if until.is_set():
+                raise Stopped
         if loading.error:
             raise RuntimeError(f"{DEFAULT_TARGET} could not be loaded ({loading.error})")
         pair = loading.pair
@@ -112,6 +134,8 @@ def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, vis
                         lane.image = Image.open(io.BytesIO(event.picture))
                     case Failed():
                         raise Refused(event.words)
+                if until.is_set():
+                    raise Stopped
                 if perf_counter() - last_update >= PACE:
                     last_update = perf_counter()
                     yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}

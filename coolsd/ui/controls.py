@@ -100,7 +100,7 @@ def _present(mu: Any) -> Any:
 def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]:
     """The controls of LISTENED that at least one of the two lanes listens to, as the others stand."""
     active = set()
-    for method in (methods[values[lane]] for lane in ("reference", "method") if values[lane] in methods):
+    for method in (methods[values[lane]] for lane in ("reference", "method") if isinstance(values[lane], str) and values[lane] in methods):
         drafted = values["tree"] if "tree" in method.uses and values["tree"] != "auto" else method.tree
         active |= set(method.uses) - ({"siblings"} if drafted == "chain" else set())
         if drafted == "chain" and method.schedule is not None and not method.jacobi:

@@ -7,19 +7,24 @@ a run go on that was asked for by a client that never fetches its result.
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs
 
 LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest prompt take under 8 KB
+LONGEST_NAME = 64  # characters of a session's name
+STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
 GRACE = 1.0  # seconds a run goes on without anyone who listens
 API = "/gradio_api/"
 CLOSED = ("upload", "upload_progress", "deep_link", "dev/", "openapi.json", "stream/", "proxy=", "process_recording", "component_server")
 CLOSED += ("vibe-", "undo-vibe-", "run-history", "custom_component")
+CALLED = ("queue/join", "run/", "api/", "call/")
 TOO_LARGE = f"The request is larger than {LIMIT // 1024} KB. A prompt with its settings needs far less; send only these."
 NOT_HERE = "This page does not offer that."
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Listeners:
@@ -31,7 +36,7 @@ class Listeners:
         self.counting = False  # whether a gate counts; without one, everyone is taken to listen
 
     @contextmanager
-    def listening(self, key: str) -> Any:
+    def listening(self, key: str) -> Iterator[None]:
         """For as long as the stream is open."""
         with self._lock:
             self._open[key] += 1
@@ -64,18 +69,59 @@ class Until:
         return self._stop.wait(timeout) or self.is_set()
 
 
-class TooLarge(Exception):
-    """A body went over the limit while it was read."""
+class RunStop(threading.Event):
+    """A session's stop event from the moment it asks for a run. running: its generator has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running, self._made = False, monotonic()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the session waits for this run: one that never began, or was stopped before, is forgotten."""
+        return self.running or (not self.is_set() and monotonic() - self._made < STALE)
+
+
+class Calls:
+    """What a call of one of the page's functions must look like before gradio takes it apart.
+
+    Args:
+        inputs: how many values each function takes, by its index. public: name of the one that has a name, and its values.
+    """
+
+    def __init__(self, inputs: Mapping[int, int], public: tuple[str, int]):
+        self.inputs, self.public = inputs, public
+
+    def refusal(self, path: str, body: bytes) -> str:
+        """Why the call cannot be meant; empty where it can."""
+        try:
+            call = json.loads(body)
+        except (ValueError, RecursionError):
+            return "The body of the request is not JSON."
+        if not isinstance(call, dict) or not isinstance(call.get("data"), list):
+            return 'The body of the request has no list of values. Send {"data": [...]}.'
+        session, index = call.get("session_hash"), call.get("fn_index")
+        if session is not None and not (isinstance(session, str) and 0 < len(session) <= LONGEST_NAME):
+            return f"The session's name must be text of 1 to {LONGEST_NAME} characters."
+        name = path.rstrip("/").rpartition("/")[2]
+        count, most = len(call["data"]), self.public[1]
+        if name == self.public[0]:
+            return "" if count == most else f"{name} takes {most} values, in the order of its documentation; {count} came."
+        if name not in ("predict", "join"):
+            return f"There is no endpoint of that name. There is one: {self.public[0]}."
+        if type(index) is not int or index not in self.inputs:
+            return "fn_index names no function of this page. Reload the page."
+        return "" if count == self.inputs[index] else f"Function {index} takes {self.inputs[index]} values; {count} came. Reload the page."
 
 
 class Gate:
-    """The middleware. listeners: where open streams are counted."""
+    """The middleware. listeners: where open streams are counted. calls: what calls must look like."""
 
-    def __init__(self, app: Callable[..., Any], listeners: Listeners):
-        self.app, self.listeners = app, listeners
+    def __init__(self, app: Callable[..., Any], listeners: Listeners, calls: Calls):
+        self.app, self.listeners, self.calls = app, listeners, calls
         listeners.counting = True
 
-    async def __call__(self, scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer in gradio's place, or let it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -87,35 +133,47 @@ class Gate:
             with self.listeners.listening(key):
                 await self.app(scope, receive, send)
         elif scope["method"] in ("POST", "PUT", "PATCH"):
-            await self._limited(scope, receive, send)
+            await self._write(path, scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
-    async def _limited(self, scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-        stated = dict(scope["headers"]).get(b"content-length", b"0")
-        if not stated.isdigit() or int(stated) > LIMIT:
+    async def _write(self, path: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        body = await read(receive) if stated(scope) <= LIMIT else None
+        if body is None:
             await answer(send, 413, TOO_LARGE)
             return
-        size, begun = 0, False
+        if path.startswith(tuple(API + name for name in CALLED)) and (words := self.calls.refusal(path, body)):
+            await answer(send, 422, words)
+            return
+        rest = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def counted() -> dict[str, Any]:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > LIMIT:
-                raise TooLarge
-            return message
+        async def again() -> dict[str, Any]:
+            return rest.pop() if rest else await receive()
 
-        async def noted(message: dict[str, Any]) -> None:
-            nonlocal begun
-            begun = True
+        async def refused(message: dict[str, Any]) -> None:  # gradio answers 500 also where a handler refused in words
+            if message["type"] == "http.response.start" and message["status"] == 500:
+                message = {**message, "status": 422}
             await send(message)
 
-        try:
-            await self.app(scope, counted, noted)
-        except TooLarge:
-            if not begun:
-                await answer(send, 413, TOO_LARGE)
+        await self.app(scope, again, refused)
+
+
+def stated(scope: dict[str, Any]) -> int:
+    """The length of the body as its sender states it; 0 where it does not."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(length) if length.isdigit() and len(length) < LONGEST_NAME else LIMIT + 1
+
+
+async def read(receive: Receive) -> bytes | None:
+    """The whole body; None as soon as it is over the limit."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > LIMIT:
+            return None
+    return body
 
 
 def stream_of(path: str, query: bytes) -> str:
@@ -126,7 +184,7 @@ def stream_of(path: str, query: bytes) -> str:
     return parts[-1] if path.startswith(f"{API}call/") and len(parts) > 1 else ""
 
 
-async def answer(send: Callable[..., Any], status: int, words: str) -> None:
+async def answer(send: Send, status: int, words: str) -> None:
     """A short refusal as JSON."""
     body = json.dumps({"detail": words}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]

@@ -1,6 +1,5 @@
 """The page: layout and events. What is shown is made in lanes, figures and compare; this module only places it and passes it on."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
 from .compression import CompressedPage
 from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, read, span
+from .gate import Calls, Gate, Listeners, RunStop, Until
 from .laboratory import tab
 from .open_file import opened, view_of
-from .run_queue import Visitor
 from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about, describe_target
 from .zerogpu import Door
 
@@ -50,14 +49,16 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
         page = Page(backend, loader)
         page.draw(recorded)
         page.connect(demo)
-        api.publish(demo, backend, loader, page.door)
+        api.publish(demo, backend, page)
     demo.queue(max_size=EVENTS, default_concurrency_limit=1)
-    demo.loader = loader
+    demo.loader, demo.page = loader, page
     return demo
 
 
-def launch_options() -> dict[str, Any]:
-    """What `launch` needs besides an address: looks, and nothing that leaves the host."""
+def launch_options(demo: gr.Blocks) -> dict[str, Any]:
+    """What `launch` needs besides an address: looks, the gate in front of it, and nothing that leaves the host."""
+    inputs = {index: len(function.inputs) for index, function in demo.fns.items()}
+    gate = Middleware(Gate, listeners=demo.page.listeners, calls=Calls(inputs, (api.NAME, len(SETTINGS))))
     fonts = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=fonts, font_mono=mono, spacing_size="sm", radius_size="sm")
@@ -76,6 +77,8 @@ def launch_options() -> dict[str, Any]:
         "run_history": False,
         "show_error": True,  # else a caller with the wrong number of values is told "null"
         "max_file_size": "1mb",
+        "ssr_mode": False,
+        "app_kwargs": {"middleware": [gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
     }
 
 
@@ -87,7 +90,8 @@ class Page:
         self.loader = loader
         self.controls: dict[str, Any] = {}
         self.active = listening(DEFAULTS, backend.methods)
-        self.stops: dict[str, threading.Event] = {}
+        self.stops: dict[str, RunStop] = {}
+        self.listeners = Listeners()
         self.door = Door(backend, loader)
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
@@ -265,11 +269,12 @@ class Page:
 
     def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
-        if request.session_hash in self.stops:
+        waiting = self.stops.get(request.session_hash)
+        if waiting and waiting.holds:
             raise gr.Error(BUSY, title=RUNNING, print_exception=False)
         self.validated(values)
         if request.session_hash:
-            self.stops[request.session_hash] = threading.Event()
+            self.stops[request.session_hash] = RunStop()
         return gr.update(interactive=False), gr.update(interactive=True), say("Starting.")
 
     def read(self, values: tuple[Any, ...]) -> Request:
@@ -286,10 +291,12 @@ class Page:
 
     def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
-        stop = self.stops.get(request.session_hash) or threading.Event()
+        stop = self.stops.get(request.session_hash) or RunStop()
+        stop.running = True
+        until = Until(stop, lambda: self.listeners.here(request.session_hash))
         conditions = matters(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
         try:
-            for view in compare(self.backend, self.loader, self.validated(values), stop, self.door, visitor(request)):
+            for view in compare(self.backend, self.loader, self.validated(values), until, self.door, api.visitor(request)):
                 if view.headline and not view.headline.get("keep"):
                     view.headline |= {"asked": conditions}
                 if view.ended:
@@ -335,6 +342,11 @@ class Page:
     def leave(self, request: gr.Request) -> None:
         """The visitor closed the page."""
         if stop := self.stops.pop(request.session_hash, None):
+            stop.set()
+
+    def end_all(self) -> None:
+        """Stop every run: the server ends."""
+        for stop in list(self.stops.values()):
             stop.set()
 
     def fit(self, *values: Any) -> list[Any]:
@@ -389,12 +401,6 @@ class Page:
             yield {"status": f"{name} could not be loaded; press Generate for why", "tone": "failed"}
         else:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
-
-
-def visitor(request: gr.Request) -> Visitor:
-    """Who asks, for the places in the queue."""
-    client = getattr(request, "client", None)
-    return Visitor(request.session_hash, client.host if client else None)
 
 
 def choices(target_statuses: Mapping[str, Any]) -> list[tuple[str, str]]:

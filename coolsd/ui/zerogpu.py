@@ -22,6 +22,13 @@ MOST = 90.0  # seconds asked for at once: under the 120 of a day that a visitor 
 PASS = {"meadow": 0.015, "llamagen-256": 0.03, "llamagen-512": 0.03, "lumina-768": 0.05}  # seconds, estimated; then as seen
 TOKENS = {"meadow": 256, "llamagen-256": 256, "llamagen-512": 1024, "lumina-768": 2352}
 LOCALLY = "or run the demo on your own computer"
+NOT_OURS = (
+    "Try re-running",
+    "Subscribe to",
+    "Authenticate with",
+    "Add credits",
+    "Create a free",
+)  # from there on the message sells or misleads
 ADVICE = {
     "quota exceeded": f"Sign in to Hugging Face for more GPU time, {LOCALLY}.",
     "illegal duration": f"Choose a smaller target or fewer lanes, {LOCALLY}.",
@@ -37,7 +44,10 @@ class Refused(Exception):
 
 def advise(error: gr.Error) -> Refused:
     """The platform's refusal in its words, and what to do."""
-    words = f"{error.title}: {str(error.message).rstrip('. ')}."
+    message = str(error.message)
+    for offer in NOT_OURS:
+        message = message.partition(offer)[0]
+    words = f"{error.title}: {message.rstrip('. ')}."
     return Refused(f"{words} {next((advice for cause, advice in ADVICE.items() if cause in words), '')}".rstrip())
 
 

@@ -285,6 +285,8 @@ def draw_trials(rows: gr.HTML) -> None:
             more = gr.Button("10,000 rounds more", variant="primary")
         with gr.Column(scale=8, min_width=340):
             histogram = gr.HTML(first[0], apply_default_css=False)
+    for knob in (omega, *lantern.knobs):
+        knob.preprocess = lambda value: value  # as LIVE; an event with a State cannot do without preprocessing as a whole
     lane = {**PRIVATE, "concurrency_id": "laboratory", "concurrency_limit": 8}
     inputs, outputs = [rows, counted, choice, omega, *lantern.knobs], [histogram, counted]
     for name, button in pressed:
