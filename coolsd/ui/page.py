@@ -71,14 +71,13 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
     return {
         "theme": theme,
         "head": templates.head(),  # not as `css`, which gradio rewrites selector by selector, the root's too
-        "app_kwargs": {"middleware": [Middleware(CompressedPage)]},
         "footer_links": ["api"],
         "enable_monitoring": False,
         "run_history": False,
         "show_error": True,  # else a caller with the wrong number of values is told "null"
         "max_file_size": "1mb",
         "ssr_mode": False,
-        "app_kwargs": {"middleware": [gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
+        "app_kwargs": {"middleware": [Middleware(CompressedPage), gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
     }
 
 
