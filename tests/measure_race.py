@@ -48,9 +48,8 @@ def main(load: str = "quiet", presses: str = "8") -> None:
         for process in processes:
             process.kill()
     for row in rows:
-        print(
-            f"{row['reference']:.2f}x [{row['interval']}] against the reference, {row['ar']:.2f}x against plain AR; {row['plainly']:.2f}x plainly"
-        )
+        ratio = f"{row['reference']:.2f}x [{row['interval']}]"
+        print(f"{ratio} against the reference, plainly {row['plainly']:.2f}x; plain AR {row['ar']:.2f}x")
     for name in ("reference", "ar", "plainly"):
         values = np.array([row[name] for row in rows])
         off = 100 * (values / np.median(values) - 1)
