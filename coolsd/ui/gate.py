@@ -5,14 +5,22 @@ a run go on that was asked for by a client that never fetches its result.
 """
 
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs
 
+import gradio as gr
+
+from .text import CHANGE
+
+log = logging.getLogger(__name__)
+STRANGE = "The page sent something that does not belong there. Reload it, and try again."
 LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest prompt take under 8 KB
 LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
@@ -174,6 +182,22 @@ async def read(receive: Receive) -> bytes | None:
         if len(body) > LIMIT:
             return None
     return body
+
+
+def guard(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler; what it cannot make sense of becomes a message, and no traceback."""
+
+    @wraps(handler)
+    def guarded(*values: Any) -> Any:
+        try:
+            return handler(*values)
+        except gr.Error:
+            raise
+        except Exception as error:
+            log.warning("refused what a page never sends: %s", type(error).__name__)
+            raise gr.Error(STRANGE, title=CHANGE, print_exception=False) from None
+
+    return guarded
 
 
 def stream_of(path: str, query: bytes) -> str:

@@ -1,5 +1,6 @@
 """The page: layout and events. What is shown is made in lanes, figures and compare; this module only places it and passes it on."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
 from .compression import CompressedPage
 from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, read, span
-from .gate import Calls, Gate, Listeners, RunStop, Until
+from .gate import Calls, Gate, Listeners, RunStop, Until, guard
 from .laboratory import tab
 from .open_file import opened, view_of
 from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about, describe_target
@@ -50,6 +51,9 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
         page.draw(recorded)
         page.connect(demo)
         api.publish(demo, backend, page)
+    for function in demo.fns.values():
+        if function.fn and function.api_visibility == "private" and not inspect.isgeneratorfunction(function.fn):
+            function.fn = guard(function.fn)
     demo.queue(max_size=EVENTS, default_concurrency_limit=1)
     demo.loader, demo.page = loader, page
     return demo

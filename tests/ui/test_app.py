@@ -96,9 +96,13 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
 
 
 @pytest.mark.parametrize("options", [[], ["--files", "llamagen-256.drafter=none"]])
-def test_the_page_is_built_once(monkeypatch, options):
+def test_the_page_is_built_once(monkeypatch, options, tmp_path):
     instance = []
-    page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=SimpleNamespace(start=lambda _: None))
+    runs = SimpleNamespace(listeners=None, end_all=lambda: None)
+    loader = SimpleNamespace(start=lambda _: None)
+    page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=loader, page=runs, fns={})
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setattr("coolsd.ui.page.build", lambda backend: instance.append(backend) or page)
     monkeypatch.setattr(sys, "argv", ["app.py", *options])
     runpy.run_path(str(Path(__file__).parents[2] / "app.py"), run_name="__main__")

@@ -174,7 +174,7 @@ def test_listeners_count_streams_by_name():
 def test_a_stopped_prepare_does_not_lock_its_session_out(tmp_path, monkeypatch):
     from coolsd.ui.backend import Loader
 
-    page = Page(backend(), Loader(backend().load), "")
+    page = Page(backend(), Loader(backend().load))
     with gr.Blocks():
         page.draw(tmp_path)
     page.prepare(session("a"), *VALUES)
