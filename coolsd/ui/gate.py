@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from time import monotonic
@@ -22,6 +22,7 @@ from .text import CHANGE
 log = logging.getLogger(__name__)
 STRANGE = "The page sent something that does not belong there. Reload it, and try again."
 LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest prompt take under 8 KB
+FILE_LIMIT = 2 * 1024 * 1024  # of a file of runs that is opened on the page: three lanes with heads of their rows
 LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
 GRACE = 1.0  # seconds a run goes on without anyone who listens
@@ -95,10 +96,20 @@ class Calls:
 
     Args:
         inputs: how many values each function takes, by its index. public: name of the one that has a name, and its values.
+        files: the functions that take a file of runs.
     """
 
-    def __init__(self, inputs: Mapping[int, int], public: tuple[str, int]):
-        self.inputs, self.public = inputs, public
+    def __init__(self, inputs: Mapping[int, int], public: tuple[str, int], files: Collection[int] = ()):
+        self.inputs, self.public, self.files = inputs, public, files
+
+    def limit(self, path: str, body: bytes) -> int:
+        """Most bytes that this call may have."""
+        if len(body) <= LIMIT or not path.startswith(f"{API}queue/join"):
+            return LIMIT
+        try:
+            return FILE_LIMIT if json.loads(body)["fn_index"] in self.files else LIMIT
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return LIMIT
 
     def refusal(self, path: str, body: bytes) -> str:
         """Why the call cannot be meant; empty where it can."""
@@ -146,8 +157,9 @@ class Gate:
             await self.app(scope, receive, send)
 
     async def _write(self, path: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        body = await read(receive) if stated(scope) <= LIMIT else None
-        if body is None:
+        most = FILE_LIMIT if path.startswith(f"{API}queue/join") else LIMIT
+        body = await read(receive, most) if stated(scope) <= most else None
+        if body is None or len(body) > self.calls.limit(path, body):
             await answer(send, 413, TOO_LARGE)
             return
         if path.startswith(tuple(API + name for name in CALLED)) and (words := self.calls.refusal(path, body)):
@@ -169,17 +181,17 @@ class Gate:
 def stated(scope: dict[str, Any]) -> int:
     """The length of the body as its sender states it; 0 where it does not."""
     length = dict(scope["headers"]).get(b"content-length", b"0")
-    return int(length) if length.isdigit() and len(length) < LONGEST_NAME else LIMIT + 1
+    return int(length) if length.isdigit() and len(length) < LONGEST_NAME else FILE_LIMIT + 1
 
 
-async def read(receive: Receive) -> bytes | None:
+async def read(receive: Receive, most: int) -> bytes | None:
     """The whole body; None as soon as it is over the limit."""
     body, more = b"", True
     while more:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-        if len(body) > LIMIT:
+        if len(body) > most:
             return None
     return body
 

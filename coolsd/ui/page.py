@@ -62,7 +62,8 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
 def launch_options(demo: gr.Blocks) -> dict[str, Any]:
     """What `launch` needs besides an address: looks, the gate in front of it, and nothing that leaves the host."""
     inputs = {index: len(function.inputs) for index, function in demo.fns.items()}
-    gate = Middleware(Gate, listeners=demo.page.listeners, calls=Calls(inputs, (api.NAME, len(SETTINGS))))
+    files = {index for index, function in demo.fns.items() if getattr(function.fn, "__name__", "") == "open_file"}
+    gate = Middleware(Gate, listeners=demo.page.listeners, calls=Calls(inputs, (api.NAME, len(SETTINGS)), files))
     fonts = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=fonts, font_mono=mono, spacing_size="sm", radius_size="sm")
@@ -263,7 +264,7 @@ class Page:
         if request.session_hash in self.stops:
             yield {self.status: say(BUSY, "bad")}
             return
-        for view in opened(event._data, self.backend, self.loader, self.door.redraw, visitor(request)):
+        for view in opened(event._data, self.backend, self.loader, self.door.redraw, api.visitor(request)):
             yield self.changes(view)
 
     def open_row(self, event: gr.EventData) -> tuple[Any, ...]:
