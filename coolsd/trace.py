@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import checks
-from .settings import MAX_DRAFT_LENGTH, Settings, SettingsError, validate
+from .settings import Settings, SettingsError, validate
 from .trees import MAX_NODES
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ _RUN = checks.record(
         "target": checks.text(200),
         "settings": _anything,
         "grid": checks.list_of(checks.integer(1, 256), 2, 2),
-        "omega": checks.list_of(checks.real(0.0, 1e9), 0, MAX_DRAFT_LENGTH),
+        "omega": checks.list_of(checks.real(0.0, 1e9), 0, MAX_NODES),
         "rounds": checks.list_of(_anything, 0, 256**2),
         "environment": _environment,
     },
@@ -337,7 +337,7 @@ def _round_check(cells: int, schema: int) -> checks.Check:
         "u": checks.maybe(_PROBABILITY),
         "outcome": checks.one_of(*OUTCOMES),
     }
-    few = MAX_DRAFT_LENGTH + 1  # tokens a round can emit
+    few = MAX_NODES + 1  # tokens a round can emit: a draft of one branch, and one more
     head = checks.list_of(checks.list_of(checks.real(0.0, MOST_CODES), 2, 2), 0, MOST_CODES)
     old = {
         "index": checks.integer(0, cells),
@@ -345,7 +345,7 @@ def _round_check(cells: int, schema: int) -> checks.Check:
         "tokens": checks.list_of(_CODE, 1, few),
         "kinds": checks.list_of(checks.one_of(*KINDS), 1, few),
         "relaxed": checks.list_of(checks.flag, 1, few),
-        "drafted": checks.integer(0, MAX_DRAFT_LENGTH),
+        "drafted": checks.integer(0, MAX_NODES),
         "accept_prob": checks.list_of(_PROBABILITY, 0, few),
         "cost": checks.list_of(checks.real(0.0, MAX_NODES), 0, few),
         "draft_calls": checks.integer(0, 10_000),
