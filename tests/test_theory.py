@@ -84,6 +84,8 @@ def test_the_position_reaches_the_rule():
     rule = Late(NEIGHBOURS, 2, 2.5)
     kept = rule.kept_mass(P[1], Q[1], 1)
     torch.testing.assert_close(theory.step_law(P[1], Q[1], rule, 1), kept + (1 - kept.sum()) * P[1])
+    kept = rule.kept_mass(P[0], Q[0], 0)
+    torch.testing.assert_close(theory.step_law(P[0], Q[0], rule, 0), kept + (1 - kept.sum()) / 4)
     accepted = [float(rule.kept_mass(P[i], Q[i], i).sum()) for i in range(3)]
     expected = accepted[0] * (1 + accepted[1] * (1 + accepted[2]))
     assert float(theory.expected_accepted(P, Q, rule)) == pytest.approx(expected, abs=1e-12)
