@@ -65,6 +65,7 @@ def table(verdicts: list[dict[str, Any]], premise: str = "") -> str:
             effect = _interval(v["effect"]) if v["effect"] else "the curves share no range"
             cells = (v["comparison"], v["measure"], effect)
             outcome = f'<b data-outcome="{escape(v["outcome"])}">{OUTCOMES[v["outcome"]]}</b>'
+            outcome += f"<br><small>{escape(v['decides'])}</small>" if v.get("decides") else ""
             rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}<td>{outcome}</td></tr>")
             if v["places"]:
                 places = "; ".join(f"at {at:.3g}: {_interval(e)}" for at, e in v["places"])

@@ -65,7 +65,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self) | {"words": self.words}
+        return asdict(self) | {"words": self.words, "decides": self.decides.removeprefix(", ").removeprefix("and ")}
 
 
 @dataclass(frozen=True)
