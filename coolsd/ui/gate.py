@@ -25,7 +25,7 @@ LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest pr
 FILE_LIMIT = 2 * 1024 * 1024  # of a file of runs that is opened on the page: three lanes with heads of their rows
 LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
-GRACE = 1.0  # seconds a run goes on without anyone who listens
+GRACE, FIRST = 1.0, 2.5  # seconds a run goes on after its last listener, and waits for its first
 API = "/gradio_api/"
 CLOSED = ("upload", "upload_progress", "deep_link", "dev/", "openapi.json", "stream/", "proxy=", "process_recording", "component_server")
 CLOSED += ("vibe-", "undo-vibe-", "run-history", "custom_component")
@@ -61,16 +61,20 @@ class Listeners:
 
 
 class Until:
-    """A run's end: its stop event, or nobody has listened for GRACE seconds. Used like a threading.Event, see compare.Stop."""
+    """A run's end: its stop event, or nobody listens. Used like a threading.Event, see compare.Stop.
 
-    def __init__(self, stop: threading.Event, here: Callable[[], bool], grace: float = GRACE):
-        self._stop, self._here, self._grace = stop, here, grace
+    Args:
+        grace: seconds after the last listener. first: seconds for one to come, who asks first and listens then.
+    """
+
+    def __init__(self, stop: threading.Event, here: Callable[[], bool], grace: float = GRACE, first: float = FIRST):
+        self._stop, self._here, self._next, self._grace = stop, here, grace, first
         self._last = monotonic()
 
     def is_set(self) -> bool:
         """True once the run is to end."""
         if self._here():
-            self._last = monotonic()
+            self._last, self._grace = monotonic(), self._next
         return self._stop.is_set() or monotonic() - self._last > self._grace
 
     def wait(self, timeout: float) -> bool:

@@ -19,6 +19,7 @@ from coolsd.models.catalog import read_files
 from coolsd.ui import controls, text
 from coolsd.ui.backend import EMBEDDED, Loader, default_backend
 from coolsd.ui.compare import compare
+from coolsd.ui.gate import Listeners
 from coolsd.ui.page import Page
 
 NAME = "llamagen-256"
@@ -149,7 +150,7 @@ def test_a_target_that_simply_runs_says_nothing_of_files():
     assert "COOLSD_FILES" in text.describe_target(replace(EMBEDDED["meadow"], name="big", plan="GPU memory in GB: 3 in all."))
 
 
-def test_a_taken_port_is_said_in_one_line(monkeypatch):
+def test_a_taken_port_is_said_in_one_line(monkeypatch, tmp_path):
     import app
 
     with gr.Blocks() as empty:
@@ -159,6 +160,8 @@ def test_a_taken_port_is_said_in_one_line(monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr(sys, "argv", ["app.py", "--port", str(port)])
+        empty.page = SimpleNamespace(listeners=Listeners())
         monkeypatch.setattr(app, "page", lambda files: empty)
+        monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
         with pytest.raises(SystemExit, match=rf"^app\.py: 127\.0\.0\.1, port {port} cannot be served on [^\n]+ Give another --port\.$"):
             app.main()

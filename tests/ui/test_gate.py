@@ -137,7 +137,7 @@ def test_odd_parameters_of_the_endpoint_are_refused_in_words(client):
 # --- who listens
 
 
-def test_a_run_nobody_listens_to_ends_within_a_second(made, demo, client):
+def test_runs_nobody_listens_to_hold_no_one_up(made, demo, client):
     for i in range(3):
         body = {"data": VALUES, "fn_index": run_index(demo), "session_hash": f"deaf{i}"}
         assert client.post("/gradio_api/queue/join", json=body).status_code == 200
@@ -146,11 +146,12 @@ def test_a_run_nobody_listens_to_ends_within_a_second(made, demo, client):
         time.sleep(0.02)
     while made.run_queue._line and time.monotonic() - began < 30:
         time.sleep(0.02)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 5
 
 
 def test_until():
     here, stop = [True], threading.Event()
+    assert Until(stop, lambda: False, grace=9, first=0.0).wait(0.01)
     until = Until(stop, lambda: here[0], grace=0.05)
     time.sleep(0.1)
     assert not until.is_set()
