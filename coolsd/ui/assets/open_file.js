@@ -8,7 +8,7 @@ export function openFile(element, send) {
   const read = async (file) => {
     if (file) send({ name: file.name, text: file.size > MOST ? null : await file.text() });
   };
-  const input = h("input", { type: "file", accept: ".json,application/json", class: "sr-only", tabindex: "-1", "aria-hidden": "true" });
+  const input = h("input", { type: "file", accept: ".json,application/json", class: "sr-only", tabindex: "-1", "aria-label": "Run to open" });
   input.addEventListener("change", async () => {
     await read(input.files[0]);
     input.value = "";
