@@ -105,11 +105,13 @@ def test_scrubbing_is_quick_on_a_slow_computer(plain):
         }
     }"""
     plain.evaluate(script, 2)
-    before = busy()
-    plain.evaluate(script, 10)
-    spent = (busy() - before) / 10
+    spent = []
+    for _ in range(4):
+        before = busy()
+        plain.evaluate(script, 5)
+        spent.append((busy() - before) / 5)
     session.send("Emulation.setCPUThrottlingRate", {"rate": 1})
-    assert spent <= 0.05
+    assert min(spent) <= 0.05  # other work on the machine only adds
 
 
 def test_the_first_load_is_small(browser, address):
