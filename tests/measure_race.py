@@ -4,6 +4,7 @@ Presses Generate so many times with the same settings, beside nothing, two stead
 random, and prints the ratio of every press and how far it lies from their median; beside it, what seconds ÷ seconds would have said.
 """
 
+import json
 import subprocess
 import sys
 
@@ -31,7 +32,8 @@ def press(backend, loader) -> dict:
     request = controls.read(controls.DEFAULTS, backend.methods)
     last = list(compare(backend, loader, request))[-1]
     assert last.tone == "good", last.status
-    seconds = [float(last.lanes[f"{key}.seconds"].split()[0]) for key in "abc"]
+    runs = json.loads(last.export["text"])
+    seconds = [runs[name]["stats"]["seconds"] for name in ("reference", "relaxed")]
     numbers = {name: float(last.headline[name].rstrip("×")) for name in ("reference", "ar", "calls")}
     return numbers | {"plainly": seconds[0] / seconds[1], "interval": last.headline["interval"]}
 
