@@ -233,9 +233,9 @@ class Trials:
 
     def duration(self):
         self.scheduler.asked.clear()
-        self.last("a red rose")
-        query = dict(part.split("=") for part in self.scheduler.asked[0].split("&"))
         plain = self.door.estimate("meadow", [settings.to_dict() for settings in self.request("a red rose").lanes])
+        self.last("a red rose")  # which corrects the next estimate
+        query = dict(part.split("=") for part in self.scheduler.asked[0].split("&"))
         return {"asked": int(query["durationSeconds"]), "estimate": plain, "endless": self.door.estimate("lumina-768", [{}] * 3)}
 
     def endpoint(self):
