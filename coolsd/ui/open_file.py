@@ -24,11 +24,11 @@ def view_of(bundle: Bundle, backend: Backend, status: str, room: bool = True) ->
         room: keep that of a plain AR lane which is not there, so that no picture changes its size once one joins.
     """
     runs = list(bundle.lanes.values())
-    opened_lanes = [lanes.from_run(run, bundle.patches.get(name)) for name, run in bundle.lanes.items()]
+    in_file = [lanes.from_run(run, bundle.patches.get(name)) for name, run in bundle.lanes.items()]
     run = runs[-1] if len(runs) < 2 else runs[1]
-    board = Board(run.target, opened_lanes, run.environment, bundle.ar_token_seconds)
+    board = Board(run.target, in_file, run.environment, bundle.ar_token_seconds)
     if len(runs) < 2:
-        return View(status, "", lanes=lanes.view(opened_lanes, run.target), headline=dict(lanes.BLANK), export=lanes.single(run), ended=True)
+        return View(status, "", lanes=lanes.view(in_file, run.target), headline=dict(lanes.BLANK), export=lanes.single(run), ended=True)
     view = board.last(status, "")
     if room and len(runs) == 2:
         board.lanes.append(lanes.Lane(replace(run.settings, method="ar"), run.grid, "empty"))
