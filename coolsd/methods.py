@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from . import schedules, trees
 from .protocols import Draft, Pair
-from .settings import SETTINGS, Settings
+from .settings import SETTINGS, Settings, numbers
 from .tree_verification import verify_tree
 from .trees import Dynamic, Shape, chain, depth
 from .verification import Diverse, Lantern, Relaxed, RelaxedGuesses, Rule, Verdict, verify, verify_block
@@ -77,6 +77,8 @@ def _lossless(_: Settings, length: int) -> Tensor:
 
 
 def _annealed(s: Settings, length: int) -> Tensor:
+    if by_hand := numbers(s.omega):
+        return _padded(torch.tensor(by_hand[:length]), length)
     return schedules.annealed(length, s.delta, s.nu, s.mu, s.clamp)
 
 
@@ -94,7 +96,10 @@ def frontiers() -> dict[int, list[tuple[float, list[float]]]]:
 def _fitted(s: Settings, length: int) -> Tensor:
     """The fastest schedule within the bias budget. Positions behind those that were fitted are lossless."""
     stored = frontiers()
-    row = schedules.between(stored[min(length, max(stored))], s.bias)
+    return _padded(schedules.between(stored[min(length, max(stored))], s.bias), length)
+
+
+def _padded(row: Tensor, length: int) -> Tensor:
     return F.pad(row, (0, length - len(row)), value=1.0)
 
 
@@ -204,7 +209,7 @@ def _lantern(budget: str, count: int, optimal: bool = False) -> Callable[[Settin
 # ---- the methods
 
 PAPER = "COOL-SD (arXiv 2601.09212)"
-ANNEALING = ("delta", "nu", "mu", "clamp")
+ANNEALING = ("delta", "nu", "mu", "clamp", "omega")
 TREE = ("tree", "siblings")
 JACOBI = ("window", "pads")
 NEAREST = ("tree", "neighbours", "distance")

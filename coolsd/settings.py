@@ -19,7 +19,7 @@ MAX_SEED = 2**32 - 1
 ECHO = 60  # characters of a refused value that are repeated
 TREES = ("auto", "dynamic", *NAMED)
 
-Kind = Literal["prompt", "method", "number", "integer", "flag", "choice", "tree"]
+Kind = Literal["prompt", "method", "number", "integer", "flag", "choice", "tree", "row"]
 Group = Literal["request", "schedule", "rule", "sampling", "run"]  # where the page shows it; "run" is not on the page
 
 
@@ -39,7 +39,7 @@ class Setting:
         noun: what it is called in a sentence. label: on the page's control. help: what it does, to go behind the noun and a colon.
         limits: lowest and highest number taken. above: the lowest itself is not.
         slider: lowest, highest and step on the page, narrower so that it can be aimed.
-        choices: of a choice, or the names of a tree. auto: what None means; empty where a value is needed.
+        choices: of a choice, or the names of a tree or row. auto: what None means; empty where a value is needed.
     """
 
     name: str
@@ -67,7 +67,9 @@ class Setting:
             low, high = self.limits
             start = f"above {low:g} and up to" if self.above else f"from {low:g} to"
             return f"a {'whole ' * (self.kind == 'integer')}number {start} {high:.10g}"
-        return {"flag": "true or false", "prompt": f"1 to {MAX_PROMPT} characters"}.get(self.kind, f"one of {', '.join(self.choices)}")
+        row = f"auto, or 1 to {MAX_DRAFT_LENGTH} numbers from {self.limits[0]:g} to {self.limits[1]:g} with commas between"
+        words = {"flag": "true or false", "prompt": f"1 to {MAX_PROMPT} characters", "row": row}
+        return words.get(self.kind, f"one of {', '.join(self.choices)}")
 
     @property
     def description(self) -> str:
@@ -118,6 +120,16 @@ class Settings:
         group="schedule",
     )
     clamp: bool = _row("flag", False, "clamp", "clamp (ω ≥ 1)", "raise every ω below 1 to 1 (ours, not the paper's)", group="schedule")
+    omega: str = _row(
+        "row",
+        "auto",
+        "ω by hand",
+        "ω by hand, like 1.4, 1.4, 1",
+        "ω of each draft position, exact behind the last one named; auto makes it from δ, ν, μ and clamp",
+        limits=(0.0, 1000.0),
+        choices=("auto",),
+        group="schedule",
+    )
     draft_length: int = _row(
         "integer",
         5,
@@ -318,6 +330,27 @@ def _tree(s: Setting, value: Any) -> str:
     return json.dumps(nodes)
 
 
+def numbers(text: str) -> list[float]:
+    """The numbers of a row as `validate` gives it; none where it is auto."""
+    return [] if text == "auto" else [float(part) for part in text.split(",")]
+
+
+def _row_of_numbers(s: Setting, value: Any) -> str:
+    text = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, (list, tuple)) else None
+    allowed = f"Give {s.noun} as {s.range}."
+    if text is None or len(text) > 400:
+        raise SettingsError(s.name, f"{echo(value)} is not a row of numbers. {allowed}")
+    if text.strip() in ("", *s.choices):
+        return s.choices[0]
+    try:
+        row = [float(part) for part in text.strip(" []()").replace(";", ",").replace(" ", ",").split(",") if part]
+    except ValueError:
+        raise SettingsError(s.name, f"{echo(value)} is not a row of numbers. {allowed}") from None
+    if not 1 <= len(row) <= MAX_DRAFT_LENGTH or not all(s.limits[0] <= one <= s.limits[1] for one in row):
+        raise SettingsError(s.name, f"{echo(value)} is out of range. {allowed}")
+    return ",".join(f"{one:.6g}" for one in row)
+
+
 def _prompt(s: Setting, value: Any) -> str:
     if value is not None and not isinstance(value, str):
         raise SettingsError(s.name, f"The prompt is of type {type(value).__name__}. Give it as text.")
@@ -329,7 +362,15 @@ def _prompt(s: Setting, value: Any) -> str:
     return words
 
 
-READERS = {"prompt": _prompt, "number": _number, "integer": _number, "flag": _flag, "choice": _choice, "tree": _tree}
+READERS = {
+    "prompt": _prompt,
+    "number": _number,
+    "integer": _number,
+    "flag": _flag,
+    "choice": _choice,
+    "tree": _tree,
+    "row": _row_of_numbers,
+}
 
 
 def check(name: str, value: Any) -> Any:

@@ -2,6 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+
+import pytest
+
+from coolsd import METHODS
+from coolsd.methods import omega
+from coolsd.settings import SettingsError, check, validate
 
 ADDED = """
 from dataclasses import make_dataclass, field
@@ -46,3 +53,16 @@ def test_a_row_of_the_table_arrives_everywhere():
         "sharpness: float = 0.5",
         "['sharpness: The sharpness: how crisp it is; a number from 0 to 4']",
     ]
+
+
+def test_omega_by_hand_is_read_in_any_writing_padded_with_1_and_refused_in_words():
+    for value in ("1.4, 2", "[1.4 2]", (1.4, 2.0), "1.4;2.0"):
+        assert check("omega", value) == "1.4,2"
+    assert check("omega", "") == check("omega", " auto ") == "auto"
+    for method in ("coolsd", "coolsd-block"):
+        by_hand = validate(METHODS, prompt="x", method=method, omega=[1.4, 0.5], draft_length=4, clamp=True)
+        assert omega(by_hand).tolist() == pytest.approx([1.4, 0.5, 1, 1])
+        assert omega(replace(by_hand, draft_length=1)).tolist() == pytest.approx([1.4])
+    for value in (None, 3, "much", "1,-2", "nan", ",".join(["1"] * 17), [True, "x"]):
+        with pytest.raises(SettingsError, match="1 to 16 numbers from 0 to 1000"):
+            check("omega", value)

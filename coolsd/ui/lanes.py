@@ -11,7 +11,7 @@ from ..exports import Comparison, data_uri, file_stem, png
 from ..methods import METHODS, Method, omega, shape
 from ..race import Speedup, speedup
 from ..scene import Patches
-from ..settings import Settings
+from ..settings import SETTINGS, Settings
 from ..trace import Round, Run, Stats, plain, statistics, to_text
 from ..trees import chain, depth
 from .templates import READOUT
@@ -59,8 +59,14 @@ class Lane:
 
     @property
     def title(self) -> str:
-        """The method's title, with δ where the method listens to it."""
-        return f"{self.method.title} δ={self.settings.delta:g}" if "delta" in self.method.uses else self.method.title
+        """The method's title, with what sets its ω: δ, and ν where it is not the paper's; or that ω was set by hand."""
+        own, usual = self.settings, SETTINGS["nu"].default
+        if "omega" in self.method.uses and own.omega != SETTINGS["omega"].default:
+            return f"{self.method.title}, ω by hand"
+        if "delta" not in self.method.uses:
+            return self.method.title
+        annealed = f" ν={own.nu:g}" if "nu" in self.method.uses and own.nu != usual else ""
+        return f"{self.method.title} δ={own.delta:g}{annealed}"
 
     @property
     def tokens(self) -> list[int]:

@@ -167,12 +167,12 @@ class Page:
         schedule = [s for s in SETTINGS.values() if s.group == "schedule"]
         with gr.Row(elem_id="schedule"):
             for setting in schedule:
-                if setting.kind != "flag" and not setting.optional:
+                if setting.kind not in ("flag", "row") and not setting.optional:
                     self.draw_setting(setting)
         with gr.Row(elem_id="schedule2"):
             self.controls["mu_auto"] = gr.Checkbox(True, label="μ auto (mean ω = δ)", min_width=100)
             for setting in schedule:
-                if setting.kind == "flag" or setting.optional:
+                if setting.kind in ("flag", "row") or setting.optional:
                     self.draw_setting(setting)
 
     def draw_more(self) -> None:
@@ -202,6 +202,8 @@ class Page:
             control = gr.Checkbox(min_width=100, **more)
         elif s.kind == "choice":
             control = gr.Radio(list(s.choices), min_width=200, **more)
+        elif s.kind == "row":
+            control = gr.Textbox(max_lines=1, min_width=150, elem_id=f"row-{s.name}", **more)
         elif s.kind == "tree":
             control = gr.Dropdown(list(s.choices), allow_custom_value=True, min_width=220, **more)
         elif (s.kind == "integer" and s.slider[1] > BY_HAND) or s.name == "neighbours":
@@ -248,6 +250,8 @@ class Page:
         deciding = [self.controls[name].change for name in ("reference", "method", "tree", "mu_auto")]
         gr.on(deciding, self.fit, inputs, [self.controls[name] for name in METHOD_SETTINGS], queue=False, **RAW, **PRIVATE)
         follow = templates.call("controls", NAMES)
+        sliders = [self.controls[name].input for name in ("delta", "nu", "mu", "mu_auto", "clamp")]
+        gr.on(sliders, None, None, self.controls["omega"], js=f"() => {SETTINGS['omega'].default!r}", **PRIVATE)  # in its place
         moved = [self.controls[name].change for name in ("method", *METHOD_SETTINGS)]
         gr.on([*moved, demo.load], None, inputs, None, js=follow, **PRIVATE)
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)

@@ -49,6 +49,8 @@ SCHEDULES = [
     {"mu": 0.5},
     {"clamp": True},
     {"method": "uniform"},
+    {"omega": "1.4,1.4,0.5", "clamp": True},
+    {"omega": "3,0.2", **TREE},
     {"draft_length": 8},
     {"method": "eagle1"},
     TREE,

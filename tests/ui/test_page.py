@@ -156,9 +156,9 @@ def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
 @pytest.mark.parametrize(
     ("change", "active"),
     [
-        ({}, {"delta", "nu", "mu_auto", "clamp", "draft_length", "tree"}),
-        ({"mu_auto": False}, {"delta", "nu", "mu_auto", "mu", "clamp", "draft_length", "tree"}),
-        ({"tree": "mc_sim_7b_63"}, {"delta", "nu", "mu_auto", "clamp", "tree", "siblings"}),
+        ({}, {"delta", "nu", "mu_auto", "clamp", "omega", "draft_length", "tree"}),
+        ({"mu_auto": False}, {"delta", "nu", "mu_auto", "mu", "clamp", "omega", "draft_length", "tree"}),
+        ({"tree": "mc_sim_7b_63"}, {"delta", "nu", "mu_auto", "clamp", "omega", "tree", "siblings"}),
         ({"reference": "ar", "method": "diverse"}, {"weight", "draft_length"}),
         ({"reference": "ar", "method": "lantern"}, {"tree", "neighbours", "distance", "budget"}),
         ({"reference": "lantern++", "method": "block"}, {"tree", "neighbours", "distance", "cap", "draft_length"}),

@@ -26,6 +26,13 @@ function fitted(frontiers, depth, bias) {
   return Array.from({ length: depth }, (_, i) => (i < low.length ? low[i] + share * (high[i] - low[i]) : 1));
 }
 
+// The row of an ω by hand, as Python reads it; empty where it is auto or cannot be read.
+export function byHand(text) {
+  if (!text || text.trim() === "auto") return [];
+  const row = text.replace(/^[\s[(]+|[\s\])]+$/g, "").split(/[\s,;]+/).map(Number);
+  return row.every((w) => Number.isFinite(w) && w >= 0) ? row : [];
+}
+
 // ω of a method with these settings; empty for a method without one.
 export function schedule(shapes, s) {
   const kind = shapes.methods[s.method]?.omega ?? "none";
@@ -34,10 +41,11 @@ export function schedule(shapes, s) {
   const index = Array.from({ length: depth || 0 }, (_, i) => i + 1);
   if (kind === "fitted") return fitted(shapes.frontiers, depth || 0, s.bias);
   if (kind === "lossless") return index.map(() => 1);
+  const own = kind === "annealed" ? byHand(s.omega) : [];
+  const least = (s.siblings === "salvage" && !chain) || (kind === "annealed" && s.clamp && !own.length) ? 1 : 0;
+  if (own.length) return index.map((i) => Math.max(least, own[i - 1] ?? 1));
   const raw = index.map((i) => (kind === "uniform" ? 1 : Math.exp(-s.nu * i)));
   const mean = kind === "uniform" || s.mu_auto ? raw.reduce((a, b) => a + b, 0) / raw.length : Math.exp(s.mu);
-  const salvaged = s.siblings === "salvage" && !chain;
-  const least = salvaged || (kind === "annealed" && s.clamp) ? 1 : 0;
   return raw.map((w) => Math.max(least, (s.delta * w) / mean));
 }
 
