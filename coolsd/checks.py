@@ -118,15 +118,15 @@ def list_of(check: Check, low: int, high: int) -> Check:
 def record(fields: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
     """An object with exactly these fields, and some of the optional ones, as dict."""
     optional = optional or {}
-    known = {**fields, **optional}
+    by_name = {**fields, **optional}
 
     def check(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise refuse(where, f"is {quote(value)}, not an object")
         if missing := [name for name in fields if name not in value]:
             raise refuse(where, f"lacks {missing[0]!r}")
-        if unknown := [name for name in value if name not in known]:
+        if unknown := [name for name in value if name not in by_name]:
             raise refuse(where, f"has {quote(unknown[0])}, which no run has")
-        return {name: known[name](entry, f"{where}.{name}".lstrip(".")) for name, entry in value.items()}
+        return {name: by_name[name](entry, f"{where}.{name}".lstrip(".")) for name, entry in value.items()}
 
     return check

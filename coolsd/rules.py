@@ -43,8 +43,8 @@ class Rule(ABC):
 
     def accept_prob(self, p: Tensor, q: Tensor, position: Tensor, token: Tensor) -> Tensor:
         """f = K/q of one token a row, (L,) in [0, 1]; 0 for a token that q cannot have drawn."""
-        drawn = q.gather(-1, token[..., None]).squeeze(-1)
-        return torch.where(drawn > 0, self.kept_at(p, q, position, token) / drawn, 0.0)
+        q_token = q.gather(-1, token[..., None]).squeeze(-1)
+        return torch.where(q_token > 0, self.kept_at(p, q, position, token) / q_token, 0.0)
 
     def residual(self, p: Tensor, q: Tensor, position: int | Tensor, token: int | Tensor) -> Tensor:
         """Law of the recovered token after `token` was rejected: G* = Norm([p - K]_+), (..., V) (COOL-SD, arXiv 2601.09212).

@@ -109,9 +109,9 @@ def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform:
         # The probability that the eldest is taken back.
         back = torch.where(ratio[:, 0] < 1, (rule.accept_prob(*eldest) - ratio[:, 0]).clamp(min=0) / (1.0 - ratio[:, 0]), 0.0)
         again = uniform[1][plan.nodes[:, 0]]
-        reach, cost, taken = reach * (1.0 - back), reach * back, again < back
+        reach, cost, second_try = reach * (1.0 - back), reach * back, again < back
         f_and_u = torch.cat((_both_tries(f_and_u[:, :1], back, again, some), f_and_u[:, 1:]), 1)
-        some, relaxed = some | taken, ~some
+        some, relaxed = some | second_try, ~some
     chosen = torch.where(some, plan.nodes.gather(-1, child).squeeze(-1), -1)
     tried = plan.nodes.flatten().index_select(0, plan.cells), f_and_u.flatten(0, 1).index_select(0, plan.cells)
     return _Nodes(plan.rows, chosen, torch.stack((1.0 - reach, cost, relaxed), 1), residual, *tried)

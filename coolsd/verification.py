@@ -71,8 +71,8 @@ def to_host(verdict: DeviceVerdict, whole: bool = False) -> Verdict:
     """
     parts = [getattr(verdict, field) for field in DeviceVerdict.__dataclass_fields__]
     # One tensor for all; codes and nodes are whole numbers that float32 holds.
-    known = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
-    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted, nodes, last, spread, sums = known
+    values = torch.cat([part.reshape(-1) for part in parts]).cpu().split([part.numel() for part in parts])
+    path, accepted, recovered, token, accept_prob, cost, relaxed, drafted, nodes, last, spread, sums = values
     for model, total in zip(("target", "drafter"), sums.tolist(), strict=True):
         if not isfinite(total):
             raise NotFinite(model)
@@ -167,7 +167,7 @@ def chain_verdict(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tens
     position = torch.arange(length, device=p.device)
     rows, index = p[:length], draft[:, None]
     accept_prob = rule.accept_prob(rows, q, position, draft)
-    p_drawn, q_drawn = rows.gather(-1, index).squeeze(-1), q.gather(-1, index).squeeze(-1)
+    p_draft, q_draft = rows.gather(-1, index).squeeze(-1), q.gather(-1, index).squeeze(-1)
     accepted = (uniform[:length] < accept_prob).cumprod(0).sum()
     last = accepted.clamp(max=length - 1)[None]
     residual = rule.residual(rows.index_select(0, last), q.index_select(0, last), last, draft.index_select(0, last))[0]
@@ -181,9 +181,9 @@ def chain_verdict(p: Tensor, q: Tensor, draft: Tensor, rule: Rule, uniform: Tens
         token=token,
         accept_prob=accept_prob,
         cost=rule.cost(rows, q, position),
-        relaxed=uniform[:length] >= p_drawn / q_drawn,
+        relaxed=uniform[:length] >= p_draft / q_draft,
         drafted=draft,
-        nodes=torch.cat((torch.stack((p_drawn, q_drawn)), f_and_u)),
+        nodes=torch.cat((torch.stack((p_draft, q_draft)), f_and_u)),
         last=figures_of_last(p.index_select(0, accepted[None])[0], token, uniform[length], law),
         entropy=emitted_entropy(p, accepted),
         masses=masses(p, q),
@@ -230,10 +230,10 @@ class _Block:
 
 def _block(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor) -> _Block:
     """p and q without the row after the last position, (L, V)."""
-    drawn = q.gather(-1, draft[:, None])
-    drawn = torch.where(drawn > 0, drawn, torch.inf)
+    q_draft = q.gather(-1, draft[:, None])
+    q_draft = torch.where(q_draft > 0, q_draft, torch.inf)
     weights, kept = [p.new_ones(len(schedules))], []
-    for p_row, q_row, omega, token, mass in zip(p, q, schedules.unbind(1), draft.split(1), drawn, strict=True):
+    for p_row, q_row, omega, token, mass in zip(p, q, schedules.unbind(1), draft.split(1), q_draft, strict=True):
         kept.append(block_kept(p_row, q_row, weights[-1], omega))
         weights.append((kept[-1].index_select(-1, token) / mass).squeeze(-1))
     weight, kept = torch.stack(weights, 1), torch.stack(kept, 1)

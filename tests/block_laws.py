@@ -82,8 +82,8 @@ def block_steps(p: Sequence[Tensor], q: Sequence[Tensor], draft: Sequence[int], 
     weights, kept, excess = [1.0], [], []
     for p_row, q_row, x, omega in zip(p, q, draft, schedule, strict=False):
         kept.append(_kept(p_row, q_row, weights[-1], omega))
-        left = (weights[-1] * p_row - kept[-1]).clamp(min=0)
-        excess.append(left if float(left.sum()) > 0 else p_row)
+        rest = (weights[-1] * p_row - kept[-1]).clamp(min=0)
+        excess.append(rest if float(rest.sum()) > 0 else p_row)
         weights.append(float(kept[-1][x] / q_row[x]))
     length = len(kept)
     stops = [(weights[i] - float(kept[i].sum())) / max(1e-300, 1 - float(kept[i].sum())) for i in range(1, length)] + [weights[-1]]
@@ -100,16 +100,16 @@ def block_by_algorithm(p_row, q_row, schedule: list[float]) -> tuple[dict[tuple[
     for path in product(range(vocabulary), repeat=length):
         p, q = ([row(path[:i]) for i in range(length)] for row in (p_row, q_row))
         steps = block_steps(p, q, path, schedule)
-        drawn = float(torch.stack([q[i][x] for i, x in enumerate(path)]).prod())
-        bias += drawn * sum(float((steps.kept[i] - steps.weights[i] * p[i]).clamp(min=0).sum()) for i in range(length))
+        mass_q = float(torch.stack([q[i][x] for i, x in enumerate(path)]).prod())
+        bias += mass_q * sum(float((steps.kept[i] - steps.weights[i] * p[i]).clamp(min=0).sum()) for i in range(length))
         larger = 1.0
         for i in range(length, -1, -1):
             here = larger * (steps.stops[i - 1] if i else 1.0)
             larger -= here
-            expected += drawn * here * i
+            expected += mass_q * here * i
             if i == length:
-                law[path] += drawn * here
+                law[path] += mass_q * here
                 continue
             for x, mass in enumerate((steps.excess[i] / steps.excess[i].sum()).tolist()):
-                completed((*path[:i], x), drawn * here * mass)
+                completed((*path[:i], x), mass_q * here * mass)
     return law, expected, bias

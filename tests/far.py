@@ -47,7 +47,7 @@ def _index_of_bools(name: str, args: tuple) -> bool:
 
 
 class Waits(TorchDispatchMode):
-    """Runs everything on the CPU and notes in `seen` each operation after which a GPU's host would have waited.
+    """Runs everything on the CPU and notes in `events` each operation after which a GPU's host would have waited.
 
     That is every copy to the host, every copy to the GPU that is not `non_blocking`, and every operation whose result's shape depends
     on values.
@@ -55,7 +55,7 @@ class Waits(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[str] = []
+        self.events: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -69,11 +69,11 @@ class Waits(TorchDispatchMode):
             source, goal = (isinstance(args[1], Far), isinstance(args[0], Far)) if name == "copy_" else (far, there)
             blocking = not (kwargs.get("non_blocking") or any(x is True for x in args[1:3]))
             if source and not goal:
-                self.seen.append("copy to the host")
+                self.events.append("copy to the host")
             elif goal and not source and blocking:
-                self.seen.append("blocking copy from the host")
+                self.events.append("blocking copy from the host")
         elif far and (name in LOOKS or _index_of_bools(name, args)):
-            self.seen.append(name)
+            self.events.append(name)
         else:
             mixed = far and any(not isinstance(x, Far) and x.ndim for x in tensors)
             assert not mixed, f"{name} of tensors here and there"

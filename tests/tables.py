@@ -49,8 +49,8 @@ class Toy:
         """Drafts (B, length) drawn from q after contexts (B, 2)."""
         tokens = context
         for _ in range(length):
-            drawn = torch.multinomial(self.q[tokens[:, -2], tokens[:, -1]], 1, generator=generator)
-            tokens = torch.cat((tokens, drawn), 1)
+            token = torch.multinomial(self.q[tokens[:, -2], tokens[:, -1]], 1, generator=generator)
+            tokens = torch.cat((tokens, token), 1)
         return tokens[:, 2:]
 
 

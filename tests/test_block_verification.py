@@ -33,16 +33,16 @@ def play_blocks(schedule: Tensor, rounds: int) -> tuple[Tensor, dict[str, Tensor
     generator = torch.Generator().manual_seed(4)
     draft = BLOCK_TOY.draft(torch.zeros(rounds, 2, dtype=torch.long), 3, generator)
     p, q = BLOCK_TOY.rows(torch.zeros(rounds, 2, dtype=torch.long), draft)
-    seen, figures = [], []
+    outcomes, figures = [], []
     for b in range(rounds):
         verdict = verify_block(p[b].float(), q[b].float(), draft[b], schedule, generator)
         tokens = [*draft[b, : verdict.accepted].tolist(), verdict.token]
         while len(tokens) < 3:
             tokens.append(int(torch.multinomial(block_rows(BLOCK_TOY.p)(tuple(tokens)), 1, generator=generator)))
-        seen.append(tokens[0] * 9 + tokens[1] * 3 + tokens[2])
+        outcomes.append(tokens[0] * 9 + tokens[1] * 3 + tokens[2])
         figures.append((verdict.accepted, float(verdict.accept_prob.sum()), float(verdict.cost.sum())))
     columns = torch.tensor(figures, dtype=torch.float64).unbind(1)
-    return torch.bincount(torch.tensor(seen), minlength=27)[None], dict(zip(("accepted", "weight", "cost"), columns, strict=True))
+    return torch.bincount(torch.tensor(outcomes), minlength=27)[None], dict(zip(("accepted", "weight", "cost"), columns, strict=True))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -70,10 +70,10 @@ def test_block_figures_average_to_the_exact_ones(name):
     _, expected, bias = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), BLOCKS[name].tolist())
     drafts = torch.tensor(list(product(range(3), repeat=3)))
     p, q = BLOCK_TOY.rows(torch.zeros(27, 2, dtype=torch.long), drafts)
-    drawn = q.gather(-1, drafts[..., None]).prod(1).squeeze(-1)
+    chances = q.gather(-1, drafts[..., None]).prod(1).squeeze(-1)
     verdicts = [verify_block(p[b], q[b], drafts[b], BLOCKS[name], torch.Generator()) for b in range(27)]
-    assert sum(d * v.accept_prob.double().sum() for d, v in zip(drawn, verdicts, strict=True)) == pytest.approx(expected, abs=1e-6)
-    assert sum(d * v.cost.double().sum() for d, v in zip(drawn, verdicts, strict=True)) == pytest.approx(bias, abs=1e-6)
+    assert sum(d * v.accept_prob.double().sum() for d, v in zip(chances, verdicts, strict=True)) == pytest.approx(expected, abs=1e-6)
+    assert sum(d * v.cost.double().sum() for d, v in zip(chances, verdicts, strict=True)) == pytest.approx(bias, abs=1e-6)
     assert (bias > 0.05) == (name in ("uniform", "annealed", "loose"))
 
 

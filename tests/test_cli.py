@@ -34,10 +34,10 @@ def test_generate_writes_a_picture_and_a_run_that_repeats(tmp_path, capsys):
     words += ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--cfg-scale", "2.5", "--seed", "3", "--max-tokens", "14"]
     files = ["--out", str(tmp_path / "a.png"), "--json", str(tmp_path / "a.json")]
     assert cli.main(["generate", *words, *files]) == 0
-    said = capsys.readouterr()
-    assert "14/14" in said.err
-    assert "accept length" in said.out
-    assert "bias spent" in said.out
+    output = capsys.readouterr()
+    assert "14/14" in output.err
+    assert "accept length" in output.out
+    assert "bias spent" in output.out
     run = Run.from_json(tmp_path / "a.json")
     assert (run.settings.delta, run.settings.mu, run.settings.clamp, run.settings.seed, len(run.tokens)) == (3.0, None, True, 3, 14)
     text = Image.open(tmp_path / "a.png").text
@@ -144,10 +144,10 @@ def test_a_prompt_from_outside_the_pairs_world_gets_a_notice(monkeypatch, capsys
 
 def test_targets_say_what_they_lack(capsys):
     assert cli.main(["targets"]) == 0
-    said = capsys.readouterr().out
-    assert "meadow: meadow, 128 px; runs here" in said
+    output = capsys.readouterr().out
+    assert "meadow: meadow, 128 px; runs here" in output
     for words in ("llamagen-256", "GPU with", "hf download peizesun/llamagen_t2i", "train drafter", "GB"):
-        assert words in said
+        assert words in output
 
 
 def test_the_memory_plan_is_printed(capsys):

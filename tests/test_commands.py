@@ -29,8 +29,8 @@ def test_every_command_of_readme_and_card_passes_its_argument_check(command, cap
     """One that is named without options is asked for its help; one that goes on with dots may lack what it requires."""
     words = shlex.split(command.replace("…", ""))
     shortened = "…" in command or not any(word.startswith("-") for word in words)
-    code, told = parsed(words, capsys)
-    assert not code or (shortened and "the following arguments are required" in told), told
+    code, message = parsed(words, capsys)
+    assert not code or (shortened and "the following arguments are required" in message), message
     assert not code or "…" in command or parsed([*words, "--help"], capsys)[0] == 0
 
 
@@ -60,14 +60,14 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_decoded(tmp
     monkeypatch.setattr(cli, "chosen_pair", lambda args: pytest.fail("loaded"))
     one = str(tmp_path / "a.png")
     (tmp_path / "b").mkdir()
-    for out, figures, told in (
+    for out, figures, message in (
         (one, str(tmp_path / "b" / ".." / "a.png"), "a.png is to be written twice"),
         (str(tmp_path / "c" / "a.png"), None, "There is no folder"),
         (one, str(tmp_path / "b"), "is a folder"),
     ):
         options = ["--out", out, *(["--json", figures] if figures else [])]
         assert cli.main(["generate", "a rose", *options]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match=r"a\.png cannot be written"):
         check_files(Path(one))
@@ -76,8 +76,8 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_decoded(tmp
 def test_ctrl_c_writes_what_was_decoded(tmp_path, tiny, monkeypatch, capsys):
     decode = cli.decode
 
-    def interrupted(*given):
-        for event in decode(*given):
+    def interrupted(*args):
+        for event in decode(*args):
             yield event
             if event.index == 1:
                 raise KeyboardInterrupt

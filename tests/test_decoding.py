@@ -214,7 +214,7 @@ def poisoned(model: str, since: int, bad: float) -> ToyPair:
         target, drafter = begin(cfg_scale)
         if model == "target":
             step = target._step
-            target._step = lambda contexts: replace(found := step(contexts), logits=spoilt(found.logits))
+            target._step = lambda contexts: replace(result := step(contexts), logits=spoilt(result.logits))
         else:
             propose = drafter.propose
             drafter.propose = lambda shape, to_probs, generator: propose(shape, lambda logits: to_probs(spoilt(logits)), generator)

@@ -53,7 +53,7 @@ def imports(name: str, source: str) -> set[str]:
     return out
 
 
-def known(name: str, names: set[str]) -> str | None:
+def module_of(name: str, names: set[str]) -> str | None:
     """The module of the package that an imported name lies in."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
@@ -72,7 +72,7 @@ def violations(sources: dict[str, str]) -> list[str]:
     """Imports that the parts must not make."""
     out = []
     for name, source in sources.items():
-        targets = {known(target, set(sources)) for target in imports(name, source)} - {None}
+        targets = {module_of(target, set(sources)) for target in imports(name, source)} - {None}
         out += [f"{name} imports {target}" for target in targets if part(target) in CLOSED.get(part(name), ())]
     return out
 
@@ -89,7 +89,7 @@ def test_a_forbidden_import_is_seen():
 
 def test_no_modules_import_each_other():
     sources = modules()
-    graph = {name: {known(target, set(sources)) for target in imports(name, source)} - {None, name} for name, source in sources.items()}
+    graph = {name: {module_of(target, set(sources)) for target in imports(name, source)} - {None, name} for name, source in sources.items()}
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:

@@ -46,8 +46,8 @@ def redraws(how: str, p, q, token: int):
     keep = min(1.0, float(p[token] / q[token]))
     rest = (p - q).clamp(min=0)
     rest = rest / rest.sum() if rest.sum() > 0 else p
-    drawn = [((1 - keep) * float(rest[x]), x, p) for x in range(CODES)]
-    return [(keep, token, q if how == "old q" else p), *drawn]
+    afresh = [((1 - keep) * float(rest[x]), x, p) for x in range(CODES)]
+    return [(keep, token, q if how == "old q" else p), *afresh]
 
 
 def joint(choices: list[list[tuple]]):
@@ -69,8 +69,8 @@ def picture_law(p, how: str, pads: str, omega: tuple[float, ...] = (1.0,) * SLOT
         missing = min(SLOTS, CELLS - len(prefix) - 1) - len(window)
         if missing <= 0:
             return test(prefix, window[: CELLS - len(prefix) - 1], mass)
-        left = (prefix + tuple(token for token, _ in window))[-1]
-        codes = [(1.0, left)] if pads == "repeat" else [(1 / CODES, x) for x in range(CODES)]
+        last = (prefix + tuple(token for token, _ in window))[-1]
+        codes = [(1.0, last)] if pads == "repeat" else [(1 / CODES, x) for x in range(CODES)]
         for probability, picked in joint([codes] * missing):
             fill(prefix, window + [(x, one_hot(x)) for (x,) in picked], mass * probability)
         return None
@@ -195,8 +195,8 @@ def test_the_engine_draws_the_targets_law_without_a_drafter(settings):
         runs = [tuple(generate(pair, "x", seed=seed, window=3, pads=pads, **settings).tokens) for seed in range(700)]
         paths = list(product(range(VOCABULARY), repeat=4))
         law = torch.tensor([path_law(path) for path in paths])
-        seen = Counter(runs)
-        assert chi_square(torch.tensor([[seen[path] for path in paths]]), law[None]) > PASSES
+        tally = Counter(runs)
+        assert chi_square(torch.tensor([[tally[path] for path in paths]]), law[None]) > PASSES
 
 
 def test_relaxed_guesses_leave_the_law_and_pads_stay_exact():
@@ -208,8 +208,8 @@ def test_relaxed_guesses_leave_the_law_and_pads_stay_exact():
         runs = [generate(pair, "x", method, seed=seed, **common, **settings) for seed in range(500)]
         tokens = torch.tensor([[0, 0, *run.tokens] for run in runs])
         context = VOCABULARY * tokens[:, :-2] + tokens[:, 1:-1]
-        seen = counts(context.flatten(), tokens[:, 2:].flatten(), (VOCABULARY**2, VOCABULARY))
-        return chi_square(seen, TOY.p.reshape(-1, VOCABULARY)), runs
+        tally = counts(context.flatten(), tokens[:, 2:].flatten(), (VOCABULARY**2, VOCABULARY))
+        return chi_square(tally, TOY.p.reshape(-1, VOCABULARY)), runs
 
     assert p_value("sjd-coupled")[0] > PASSES
     value, runs = p_value("coolsd-jacobi", delta=20.0, draft_length=3)

@@ -15,12 +15,12 @@ from coolsd.trace import Round
 ALL = list(METHODS)
 
 
-def made(index, tokens, seconds):
+def a_round(index, tokens, seconds):
     return Round(index, 0, (0,) * tokens, ("sampled",) * tokens, (False,) * tokens, 0, (), (), 0, 0.0, seconds, 0.0, 0.0)
 
 
 def lane(*seconds):
-    yield from (made(i, 1, s) for i, s in enumerate(seconds))
+    yield from (a_round(i, 1, s) for i, s in enumerate(seconds))
 
 
 def order(rounds):
@@ -67,7 +67,7 @@ def busy_race(rng, cost=(0.03, 0.03, 0.012), tokens=(3, 4, 1), load=1.0):
                 speed, until = float(np.exp(load * rng.uniform(0, 1.6))), clock + rng.uniform(0.1, 1.5)
             seconds = cost[own] * speed * np.exp(rng.normal(0, 0.1))
             clock += seconds
-            yield made(i, tokens[own], seconds)
+            yield a_round(i, tokens[own], seconds)
 
     return [stream(own) for own in range(3)]
 
@@ -117,14 +117,14 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
 
 def test_a_wide_interval_says_that_the_computer_is_busy():
     restless = np.random.default_rng(3).choice([1.0, 9.0], 40)
-    quiet, noisy = ([made(i, 3, float(s)) for i, s in enumerate(row)] for row in ([1.0] * 40, restless))
+    quiet, noisy = ([a_round(i, 3, float(s)) for i, s in enumerate(row)] for row in ([1.0] * 40, restless))
     assert not speedup(quiet, quiet).busy
     assert speedup(noisy, quiet).busy
 
 
 def test_too_few_rounds_have_no_ratio():
     assert speedup([], []) is None
-    assert speedup([made(0, 1, 1.0)], [made(0, 1, 1.0)]) is None
+    assert speedup([a_round(0, 1, 1.0)], [a_round(0, 1, 1.0)]) is None
 
 
 # --- memory
@@ -151,8 +151,8 @@ def test_lanes_that_do_not_fit_run_one_after_the_other_and_say_so(monkeypatch):
                 order.append(settings["method"])
             yield event
 
-    shown = views(backend(stream))
-    assert any("one lane after the other" in view.status for view in shown)
+    sequence = views(backend(stream))
+    assert any("one lane after the other" in view.status for view in sequence)
     assert [m for i, m in enumerate(order) if order[i - 1 : i] != [m]] == ["eagle1", "coolsd", "ar"]
     order.clear()
     assert not any("one lane after the other" in view.status for view in views(backend(stream), plain=False))

@@ -138,17 +138,17 @@ def test_siblings_are_picked_one_after_another_from_what_is_left():
     rows = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.3, 0.7]])
     numbers = torch.tensor([[0.6, 0.99], [0.5, 0.1], [0.9, 0.5]], dtype=torch.float64)
     expected = [[1, 0, 2], [3, 2]]
-    drawn = pick_distinct(rows, numbers)
-    assert drawn.shape == (2, 3)
-    assert drawn[0].tolist() == expected[0]
-    assert drawn[1, :2].tolist() == expected[1]
-    assert pick_distinct(rows.expand(4, 2, 4), numbers[:, None].expand(3, 4, 2))[3].tolist() == drawn.tolist()
+    picks = pick_distinct(rows, numbers)
+    assert picks.shape == (2, 3)
+    assert picks[0].tolist() == expected[0]
+    assert picks[1, :2].tolist() == expected[1]
+    assert pick_distinct(rows.expand(4, 2, 4), numbers[:, None].expand(3, 4, 2))[3].tolist() == picks.tolist()
 
 
 def test_draws_follow_their_row():
     row = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 1e-4, 0.0])
-    drawn = draw(row.expand(50_000, 7), generator())
-    observed = torch.bincount(drawn, minlength=7)[None]
+    samples = draw(row.expand(50_000, 7), generator())
+    observed = torch.bincount(samples, minlength=7)[None]
     assert chi_square(observed, row[None] / row.sum()) > PASSES
     assert chi_square(observed, torch.tensor([[0.0, 0.5, 0.0, 0.27, 0.23, 0.0, 0.0]]) + 1e-4) < FAILS
 
@@ -156,8 +156,8 @@ def test_draws_follow_their_row():
 def test_draw_never_gives_a_token_of_probability_zero():
     row = torch.zeros(4096)
     row[1::7] = torch.rand(len(row[1::7]), generator=generator()) * 1e-30
-    drawn = draw(row.expand(2000, 4096), generator(1))
-    assert bool((row[drawn] > 0).all())
+    samples = draw(row.expand(2000, 4096), generator(1))
+    assert bool((row[samples] > 0).all())
     assert draw(torch.eye(5), generator()).tolist() == [0, 1, 2, 3, 4]
 
 

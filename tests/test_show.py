@@ -136,7 +136,7 @@ def test_the_race_runs_on_the_lanes_own_clocks(runs, monkeypatch):
             film.seek(i)
             durations.append(film.info["duration"])
             frame = film.convert("RGB")
-            area = [frame.crop((left, layout.top, left + layout.side, layout.top + layout.side)) for left in layout.left]
+            area = [frame.crop((x0, layout.top, x0 + layout.side, layout.top + layout.side)) for x0 in layout.left]
             covered.append([sum(count for count, colour in part.getcolors(2**20) if is_cover(colour)) for part in area])
     assert sum(durations) / 1000 == pytest.approx(drawings.USUAL + drawings.LAST_SECONDS, rel=0.1)
     for lane in zip(*covered, strict=True):

@@ -48,11 +48,11 @@ def test_lantern_step_law_mixes_the_residuals_of_all_rejected_tokens():
     torch.testing.assert_close(theory.step_law(p, q, rule, 0), law)
 
 
-@pytest.mark.parametrize("held", [1, 2, 3])
-def test_more_rejected_tokens_than_are_held_at_once(held, monkeypatch):
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_more_rejected_tokens_than_are_held_at_once(limit, monkeypatch):
     rule = Lantern(NEIGHBOURS, 2, 2.5)
     step, law = theory.step_law(P[0], Q[0], rule, 0), theory.round_law(P, Q, rule)
-    monkeypatch.setattr(theory, "RESIDUALS", held)
+    monkeypatch.setattr(theory, "RESIDUALS", limit)
     torch.testing.assert_close(theory.step_law(P[0], Q[0], rule, 0), step)
     torch.testing.assert_close(theory.round_law(P, Q, rule), law)
 

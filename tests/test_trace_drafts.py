@@ -60,22 +60,22 @@ def test_probabilities_are_those_of_the_tables(method, tree, settings):
 @pytest.mark.parametrize(("method", "tree", "settings"), CHAINS + TREES, ids=str)
 def test_outcomes_follow_from_the_numbers(method, tree, settings):
     block = "block" in method
-    seen = set()
+    outcomes = set()
     for _, r in rounds_of(method, tree, settings):
         d = r.drafts
-        taken = [node for node, outcome in enumerate(d.outcome) if outcome in ("accepted", "relaxed")]
-        assert [d.tokens[node] for node in taken] == list(r.tokens[:-1])
-        assert [d.outcome[node] == "relaxed" for node in taken] == list(r.relaxed[:-1])
+        passed = [node for node, outcome in enumerate(d.outcome) if outcome in ("accepted", "relaxed")]
+        assert [d.tokens[node] for node in passed] == list(r.tokens[:-1])
+        assert [d.outcome[node] == "relaxed" for node in passed] == list(r.relaxed[:-1])
         for node, (f, u, outcome) in enumerate(zip(d.f, d.u, d.outcome, strict=True)):
             assert (f is None) == (u is None) == (outcome == "unexamined")
             if block:
-                assert (u < f) == (node in taken) or node < max(taken, default=-1)
+                assert (u < f) == (node in passed) or node < max(passed, default=-1)
             elif f is not None:
-                assert (u < f) == (node in taken)
-            seen.add(outcome)
-    assert {"accepted", "rejected"} <= seen
-    assert ("relaxed" in seen) == (not METHODS[method].lossless)
-    assert ("unexamined" in seen) == (not block)
+                assert (u < f) == (node in passed)
+            outcomes.add(outcome)
+    assert {"accepted", "rejected"} <= outcomes
+    assert ("relaxed" in outcomes) == (not METHODS[method].lossless)
+    assert ("unexamined" in outcomes) == (not block)
 
 
 @pytest.mark.parametrize(("method", "tree", "settings"), [("eagle1", "chain", {}), ("coolsd", "chain", {}), *TREES[:2]], ids=str)
@@ -111,14 +111,14 @@ def test_the_numbers_are_uniform(tree, siblings):
 
 
 def test_the_law_of_a_recovered_token_is_the_residual():
-    seen = 0
+    count = 0
     for before, r in rounds_of("eagle1", "chain", {}):
         if r.kinds[-1] == "recovered":
             a, b = [*before, *r.tokens[:-1]][-2:]
             excess = (TOY.p[a, b] - TOY.q[a, b]).clamp(min=0)
             assert r.last.law == pytest.approx(float(excess[r.tokens[-1]] / excess.sum()), rel=1e-4)
-            seen += 1
-    assert seen > 20
+            count += 1
+    assert count > 20
 
 
 def test_plain_ar_says_what_it_drew():

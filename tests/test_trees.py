@@ -62,17 +62,17 @@ class Played:
 
 def play(parents, rule, salvage, rounds=1300, seed=3, draft_rows=drafted) -> Played:
     generator = torch.Generator().manual_seed(seed)
-    seen, figures = [], []
+    outcomes, figures = [], []
     for _ in range(rounds):
         q, tokens, p = draft_rows(parents, generator)
         verdict = tree_verification.verify_tree(p, q, tokens, parents, rule, generator, salvage)
         emitted = [*tokens[list(verdict.path)].tolist(), verdict.token]
         while len(emitted) < HORIZON:
             emitted.append(int(draw(p_row(tuple(emitted)), generator)))
-        seen.append(sum(token * VOCABULARY ** (HORIZON - 1 - i) for i, token in enumerate(emitted[:HORIZON])))
+        outcomes.append(sum(token * VOCABULARY ** (HORIZON - 1 - i) for i, token in enumerate(emitted[:HORIZON])))
         figures.append((verdict.accepted, float(verdict.cost.sum()), float(verdict.accept_prob[0])))
     accepted, cost, accept_prob = torch.tensor(figures, dtype=torch.float64).unbind(1)
-    return Played(torch.bincount(torch.tensor(seen), minlength=VOCABULARY**HORIZON)[None], accepted, cost, accept_prob)
+    return Played(torch.bincount(torch.tensor(outcomes), minlength=VOCABULARY**HORIZON)[None], accepted, cost, accept_prob)
 
 
 TARGET = enumerate_round(p_row, q_row, [1.0] * HORIZON)
@@ -206,13 +206,13 @@ def enumerate_tree(parents: trees.Parents, omega: list[float], salvage: bool) ->
                 draft[x] = 0
                 draft = draft / draft.sum() if float(draft.sum()) > 0 else draft
             ratio = min(1.0, float(p[siblings[0]] / q[siblings[0]]))
-            taken = (min(1.0, factor * float(p[siblings[0]] / q[siblings[0]])) - ratio) / (1 - ratio) if salvage and ratio < 1 else 0.0
-            if mass * taken > 0:
-                cost += mass * taken
-                add(siblings[0], below[row][0], mass * taken)
+            second = (min(1.0, factor * float(p[siblings[0]] / q[siblings[0]])) - ratio) / (1 - ratio) if salvage and ratio < 1 else 0.0
+            if mass * second > 0:
+                cost += mass * second
+                add(siblings[0], below[row][0], mass * second)
             for y, share in enumerate(target.tolist()):
                 for path, rest in completed((*prefix, y)).items():
-                    law[path] += mass * (1 - taken) * share * rest
+                    law[path] += mass * (1 - second) * share * rest
         return Law(law, accepted, cost)
 
     return visit((), 0)
@@ -328,9 +328,9 @@ def test_empty_tree_is_a_draw_from_the_target():
 
 def test_draws_without_replacement():
     row = random_rows(4, seed=9)
-    drawn = draw_distinct(row.expand(30_000, 4), 2, torch.Generator().manual_seed(0))
+    picks = draw_distinct(row.expand(30_000, 4), 2, torch.Generator().manual_seed(0))
     pairs = torch.tensor([[float(row[a] * row[b] / (1 - row[a])) if a != b else 0.0 for b in range(4)] for a in range(4)])
-    observed = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)[None]
+    observed = torch.bincount(picks[:, 0] * 4 + picks[:, 1], minlength=16)[None]
     assert chi_square(observed, pairs.flatten()[None]) > PASSES
     assert chi_square(observed, (row[:, None] * row).flatten()[None]) < FAILS
 
@@ -386,7 +386,7 @@ def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkey
     """All nodes in one sweep, as on a GPU, and only those that are reached, as on a CPU."""
     monkeypatch.setattr(tree_verification, "host_can_branch", lambda device: looks)
     parents, schedule = SHAPES[name], annealed(3, 0.8, clamp=True)
-    seen = set()
+    paths = set()
     for seed in range(80):
         q, tokens, p = drafted(parents, torch.Generator().manual_seed(seed))
         verdict = tree_verification.verify_tree(p, q, tokens, parents, Relaxed(schedule), torch.Generator().manual_seed(seed), salvage)
@@ -399,5 +399,5 @@ def test_a_seed_decides_as_a_walk_from_node_to_node(name, salvage, looks, monkey
         assert verdict.relaxed.tolist() == marks
         assert verdict.kind == ("recovered" if len(figures) > len(path) else "bonus")
         assert verdict.drafted == tuple(tokens.tolist())
-        seen.add(tuple(path))
-    assert len(seen) > 1
+        paths.add(tuple(path))
+    assert len(paths) > 1

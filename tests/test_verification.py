@@ -312,14 +312,14 @@ def test_lantern_takes_the_targets_mass_where_tokens_are_ranked(k, budget):
     points = torch.rand(vocabulary, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     neighbours = torch.cdist(points, points).fill_diagonal_(torch.inf).argsort(-1)[:, :-1]
     p = random_rows(vocabulary, seed=1, sharpness=4.0)
-    rule, seen = Lantern(neighbours, k, budget), set()
+    rule, borrowings = Lantern(neighbours, k, budget), set()
     for x in range(vocabulary):
         _, borrowed = lantern_definition(p, x, neighbours[x, :k].tolist(), budget)
         rest = [0.0 if y == x or (borrowed and y in neighbours[x, : k + 1].tolist()) else float(p[y]) for y in range(vocabulary)]
         expected = torch.tensor(rest, dtype=torch.float64) / sum(rest)
         torch.testing.assert_close(rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[x], 0, x), expected)
-        seen.add(borrowed)
-    assert True in seen
+        borrowings.add(borrowed)
+    assert True in borrowings
     tokens = torch.arange(vocabulary)
     rows = rule.residual(p.expand(vocabulary, -1), torch.eye(vocabulary, dtype=torch.float64), tokens, tokens)
     torch.testing.assert_close(rows[7], rule.residual(p, torch.eye(vocabulary, dtype=torch.float64)[7], 0, 7))

@@ -30,10 +30,10 @@ def test_the_mean_over_drafts_is_the_enumerated_round(omega):
     p, q = TOY.rows(torch.zeros(len(drafts), 2, dtype=torch.long), drafts)
     p, q = (rows[:, :LENGTH].gather(-1, drafts[..., None])[..., 0] for rows in (p, q))
     accepted = bias = 0.0
-    for chance, p_drawn, q_drawn in zip(q.prod(1).tolist(), p.tolist(), q.tolist(), strict=True):
-        found = predict([a_round(p_drawn, q_drawn)], omega.tolist())
-        accepted += chance * (found.accept_length - 1)
-        bias += chance * found.bias_per_token * found.accept_length
+    for chance, p_draft, q_draft in zip(q.prod(1).tolist(), p.tolist(), q.tolist(), strict=True):
+        prediction = predict([a_round(p_draft, q_draft)], omega.tolist())
+        accepted += chance * (prediction.accept_length - 1)
+        bias += chance * prediction.bias_per_token * prediction.accept_length
     exact = enumerate_round(lambda x: TOY.p[(0, 0, *x)[-2:]], lambda x: TOY.q[(0, 0, *x)[-2:]], omega.tolist())
     assert accepted == pytest.approx(exact.accepted, abs=1e-9)
     assert bias == pytest.approx(exact.bias, abs=1e-9)
@@ -46,8 +46,8 @@ def test_predicted_and_measured_agree_on_a_runs_own_schedule_and_not_on_another(
         rounds = list(stream(pair, "x", "uniform", delta=1.6, draft_length=3, cfg_scale=1.0, seed=seed))
         stats = statistics(rounds)
         for omega, gaps in (([1.6] * 3, own), ([1.0] * 3, other)):
-            found = predict(rounds, omega)
-            gaps.append([found.accept_length - stats.accept_length, found.bias_per_token - stats.bias_per_token])
+            prediction = predict(rounds, omega)
+            gaps.append([prediction.accept_length - stats.accept_length, prediction.bias_per_token - stats.bias_per_token])
     own, other = torch.tensor(own), torch.tensor(other)
     errors = own.std(0) / len(own) ** 0.5
     assert bool((own.mean(0).abs() < 4 * errors).all())
@@ -56,11 +56,11 @@ def test_predicted_and_measured_agree_on_a_runs_own_schedule_and_not_on_another(
 
 def test_shorter_drafts_are_read_off_the_same_rounds_and_trees_are_refused():
     rounds = [replace(a_round([0.2, 0.3, 0.1], [0.4, 0.2, 0.2]), drafted=0, drafts=None), a_round([0.2, 0.3, 0.1], [0.4, 0.2, 0.2])]
-    found = predict(rounds, [1.0, 1.0])
-    assert found.accept_prob == pytest.approx((0.5, 1.0))
-    assert found.accept_length == pytest.approx((2 + 0.5 + 0.5) / 2)
-    assert found.target_calls == pytest.approx(2 / 1.5)
-    assert found.bias_per_token == 0
+    prediction = predict(rounds, [1.0, 1.0])
+    assert prediction.accept_prob == pytest.approx((0.5, 1.0))
+    assert prediction.accept_length == pytest.approx((2 + 0.5 + 0.5) / 2)
+    assert prediction.target_calls == pytest.approx(2 / 1.5)
+    assert prediction.bias_per_token == 0
     tree = replace(rounds[1], drafts=replace(rounds[1].drafts, parents=(-1, -1, 0)))
     assert predict([tree], [1.0]) is None
     assert predict([replace(rounds[1], drafts=None)], [1.0]) is None

@@ -42,14 +42,14 @@ class ToyTarget:
 @dataclass
 class ToyDrafter:
     toy: Toy
-    seen: list[int] = field(default_factory=list)
+    history: list[int] = field(default_factory=list)
     lie: bool = False  # report rows it did not draw from
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
-        self.seen += tokens.tolist()
+        self.history += tokens.tolist()
 
     def _row(self, path: tuple[int, ...]) -> Tensor:
-        return self.toy.q[tuple([0, 0, *self.seen, *path][-2:])].float()
+        return self.toy.q[tuple([0, 0, *self.history, *path][-2:])].float()
 
     def review(self, p, draft, accepted, generator) -> None:
         pass

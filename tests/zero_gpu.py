@@ -25,7 +25,7 @@ class Scheduler:
     """Grants a GPU, or answers as told. released: times at which one was given back."""
 
     def __init__(self):
-        self.answer, self.idle, self.released, self.asked = "ok", False, [], []
+        self.answer, self.idle, self.released, self.queries = "ok", False, [], []
         scheduler = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class Scheduler:
                 path, query = urlparse(self.path).path, urlparse(self.path).query
                 code, body = 200, {}
                 if path == "/schedule":
-                    scheduler.asked.append(query)
+                    scheduler.queries.append(query)
                     grant = {"idle": scheduler.idle, "nvidiaIndex": 0, "nvidiaUUID": "none", "allowToken": "token"}
                     code, body = ANSWERS.get(scheduler.answer, (200, grant))
                 elif path == "/release":
@@ -154,10 +154,10 @@ class Trials:
     def tokens(self):
         last = self.last("a red rose", seed=4)
         runs = {name: last["export"][name] for name in ("reference", "relaxed", "plain")}
-        found = {name: [t for r in run["rounds"] for t in r["tokens"]] for name, run in runs.items()}
+        tokens = {name: [t for r in run["rounds"] for t in r["tokens"]] for name, run in runs.items()}
         device = last["export"]["relaxed"]["environment"]["device"]
         return {
-            "tokens": found,
+            "tokens": tokens,
             "settings": {name: run["settings"] for name, run in runs.items()},
             "device": device,
             "status": last["status"],
@@ -184,17 +184,17 @@ class Trials:
         return {"first_event": first}
 
     def stop(self):
-        stop, seen = threading.Event(), []
+        stop, views = threading.Event(), []
         for view in self.compare("slow rose", stop):
-            seen.append(view)
+            views.append(view)
             if relaxed(view)["state"] == "running" and not stop.is_set():
                 stop.set()
                 at, before = time.monotonic(), len(relaxed(view)["rounds"])
-        bundle = json.loads(seen[-1].export["text"])
+        bundle = json.loads(views[-1].export["text"])
         released = self.scheduler.released[-1] - at
-        return {"status": seen[-1].status, "rounds": len(bundle["relaxed"]["rounds"]) - before, "released": released}
+        return {"status": views[-1].status, "rounds": len(bundle["relaxed"]["rounds"]) - before, "released": released}
 
-    def left(self):
+    def departure(self):
         views = self.compare("slow rose")
         next(view for view in views if relaxed(view)["state"] == "running")
         count, at = len(self.scheduler.released), time.monotonic()
@@ -228,14 +228,14 @@ class Trials:
         def events():
             yield from (End(i, os.urandom(2**20)) for i in range(4))
 
-        got = list(spaces.GPU(events)())
-        return {"sizes": [len(event.picture) for event in got], "lanes": [event.lane for event in got]}
+        copies = list(spaces.GPU(events)())
+        return {"sizes": [len(event.picture) for event in copies], "lanes": [event.lane for event in copies]}
 
     def duration(self):
-        self.scheduler.asked.clear()
+        self.scheduler.queries.clear()
         plain = self.door.estimate("meadow", [settings.to_dict() for settings in self.request("a red rose").lanes])
         self.last("a red rose")  # which corrects the next estimate
-        query = dict(part.split("=") for part in self.scheduler.asked[0].split("&"))
+        query = dict(part.split("=") for part in self.scheduler.queries[0].split("&"))
         return {"asked": int(query["durationSeconds"]), "estimate": plain, "endless": self.door.estimate("lumina-768", [{}] * 3)}
 
     def endpoint(self):
@@ -251,7 +251,7 @@ def main(folder: str) -> None:
 
     torch.set_num_threads(1)
     trials = Trials(scheduler, Path(folder))
-    names = ("asleep", "tokens", "endpoint", "duration", "process", "stop", "left", "killed", "raised", "refused", "big")
+    names = ("asleep", "tokens", "endpoint", "duration", "process", "stop", "departure", "killed", "raised", "refused", "big")
     print("\n" + json.dumps({name: getattr(trials, name)() for name in names}), flush=True)
     for process in multiprocessing.active_children():  # they wait for more work
         process.kill()

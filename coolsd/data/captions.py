@@ -131,14 +131,14 @@ def scene_captions(label: str, traits: list[str]) -> list[str]:
 def flower_captions(label: str, colour: str | None, ground: str | None) -> list[str]:
     """Several wordings of a flower: kind, colour and background, each also left out at times."""
     named = any(word in label.replace("-", " ").split() for word in HUES)
-    known = label if named or not colour else f"{colour} {label}"
-    out = [article(known), f"a photo of {article(known)}", article(label), f"a close-up of {article(known)}"]
+    kind = label if named or not colour else f"{colour} {label}"
+    out = [article(kind), f"a photo of {article(kind)}", article(label), f"a close-up of {article(kind)}"]
     if not label.endswith("flower"):
-        out.append(f"{known} flower")
+        out.append(f"{kind} flower")
     if colour:
-        out += [article(known), f"{article(colour)} flower", f"{article(label)} with {colour} petals"]
+        out += [article(kind), f"{article(colour)} flower", f"{article(label)} with {colour} petals"]
     if ground:
-        out += [f"{article(known)} on a {ground} background"] * 3
+        out += [f"{article(kind)} on a {ground} background"] * 3
         if colour:
             out.append(f"{article(colour)} flower on a {ground} background")
     return out

@@ -24,9 +24,9 @@ def _command(args: argparse.Namespace) -> str:
     counts = ("pictures", "prompts", "seeds", "recorded_length")
     words += [f"--{name.replace('_', '-')} {getattr(args, name)}" for name in counts if getattr(args, name, None)]
     for name, usual in (DEFAULTS | {"draft_length": DRAFT_LENGTH}).items():
-        given = getattr(args, name, None)
-        if given not in (None, usual):
-            values = given if isinstance(given, list) else [given]  # lists in a sweep
+        value = getattr(args, name, None)
+        if value not in (None, usual):
+            values = value if isinstance(value, list) else [value]  # lists in a sweep
             words.append(f"--{name.replace('_', '-')} {' '.join(f'{value:g}' for value in values)}")
     return " ".join([*words, *(["--quick"] if args.quick else [])])
 
@@ -157,8 +157,8 @@ def schedules(args: argparse.Namespace) -> None:
     own = args.target == "meadow"
     study = _study(args, ASSETS if own else args.folder / Path(args.target).name)
     size = QUICK if args.quick else Size()
-    given = {"seeds": args.seeds, "prompts": args.prompts, "recorded": args.recorded_length, "checked": args.checks}
-    size = replace(size, length=args.draft_length, **{name: value for name, value in given.items() if value is not None})
+    sizes = {"seeds": args.seeds, "prompts": args.prompts, "recorded": args.recorded_length, "checked": args.checks}
+    size = replace(size, length=args.draft_length, **{name: value for name, value in sizes.items() if value is not None})
     settings = {name: value for name, value in _settings(args).items() if name != "draft_length"}
     report = {"command": _command(args)} | evaluate(study, size, settings)
     if lengths := report.pop("frontiers", None):

@@ -189,17 +189,17 @@ def from_plain(value: Any) -> Evidence:
     values = _EVIDENCE(value, "")
     values.pop("evidence")
     own = {name: Column(name, **column) for name, column in values.pop("columns", {}).items()}
-    known = COLUMNS | own
-    _refuse_unknown({name for row in values["rows"] for name in row.columns}, known)
-    evidence = Evidence(columns=known, **values)
+    columns = COLUMNS | own
+    _refuse_unknown({name for row in values["rows"] for name in row.columns}, columns)
+    evidence = Evidence(columns=columns, **values)
     for axis in ("gain", "cost"):
         if not evidence.axis(axis):
             raise checks.refuse("rows", f"have no column on the axis {axis!r}, so that there is nothing to draw; see `columns`")
     return evidence
 
 
-def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
-    if strange := sorted(set(names) - set(known)):
+def _refuse_unknown(names: Collection[str], columns: Collection[str]) -> None:
+    if strange := sorted(set(names) - set(columns)):
         raise checks.refuse("rows", f"have the column {checks.quote(strange[0])}, which `columns` does not describe")
 
 

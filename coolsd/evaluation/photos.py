@@ -51,11 +51,11 @@ def read_photos(path: Path) -> list[Record]:
 def chosen(photos: Sequence[Record], split: str, a_label: int | None = None, limit: int | None = None) -> list[Record]:
     """The photos of a split: at most `a_label` of a label and `limit` in all, drawn alike each time."""
     order = np.random.default_rng(0).permutation(len(photos))
-    seen: Counter = Counter()
+    counts: Counter = Counter()
     selection = []
     for photo in (photos[i] for i in order):
-        if photo.split == split and (a_label is None or seen[photo.label] < a_label):
-            seen[photo.label] += 1
+        if photo.split == split and (a_label is None or counts[photo.label] < a_label):
+            counts[photo.label] += 1
             selection.append(photo)
     return selection[:limit]
 

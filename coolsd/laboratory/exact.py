@@ -131,7 +131,7 @@ class Case:
     """A rule together with the row its drafts are drawn from; the two belong together unless the rule is a mistake."""
 
     rule: Rule
-    drawn: Tensor
+    draft_row: Tensor
 
 
 def case(knobs: Knobs, q: Tensor) -> Case:
@@ -144,7 +144,7 @@ def case(knobs: Knobs, q: Tensor) -> Case:
     if knobs.choice == "relaxed":
         return Case(Relaxed(schedule), q)
     mistake = MISTAKES[knobs.choice]
-    return Case(mistake.rule(schedule, q), mistake.drawn(q))
+    return Case(mistake.rule(schedule, q), mistake.draft_row(q))
 
 
 # ---- one token
@@ -152,10 +152,10 @@ def case(knobs: Knobs, q: Tensor) -> Case:
 
 @dataclass(frozen=True)
 class OneToken:
-    """What a rule does with one drafted token. Rows are (V,) float64; the masses of a draft add up to `drawn`, of an output to `law`."""
+    """What a rule does with one drafted token. Rows (V,) float64; the masses of a draft add up to `draft_row`, of an output to `law`."""
 
-    drawn: Tensor  # the row the draft is drawn from
-    overlap: Tensor  # min(p, drawn): what lossless decoding keeps
+    draft_row: Tensor  # the row the draft is drawn from
+    overlap: Tensor  # min(p, draft_row): what lossless decoding keeps
     kept: Tensor  # K
     recovered: Tensor  # what the residual adds
     law: Tensor  # kept + recovered: the law of the token that comes out
@@ -173,18 +173,18 @@ class OneToken:
 def one_token(p: Tensor, q: Tensor, knobs: Knobs) -> OneToken:
     """The exact account of one draft position. p, q (V,)."""
     rule_case = case(knobs, q)
-    kept = rule_case.rule.kept_mass(p, rule_case.drawn, 0)
-    law = theory.step_law(p, rule_case.drawn, rule_case.rule, 0)
+    kept = rule_case.rule.kept_mass(p, rule_case.draft_row, 0)
+    law = theory.step_law(p, rule_case.draft_row, rule_case.rule, 0)
     return OneToken(
-        drawn=rule_case.drawn,
-        overlap=Lossless().kept_mass(p, rule_case.drawn, 0),
+        draft_row=rule_case.draft_row,
+        overlap=Lossless().kept_mass(p, rule_case.draft_row, 0),
         kept=kept,
         recovered=law - kept,
         law=law,
         accept_prob=_each_token(rule_case, p)[0],
         accepted=float(kept.sum()),
         variation=float(theory.total_variation(law, p)),
-        least=float(theory.step_cost(p, rule_case.drawn, rule_case.rule, 0)),
+        least=float(theory.step_cost(p, rule_case.draft_row, rule_case.rule, 0)),
     )
 
 
@@ -192,17 +192,17 @@ def _each_token(rule_case: Case, p: Tensor) -> tuple[Tensor, Tensor]:
     """For every drafted token: f (V,), and the law of what follows its rejection (V, V)."""
     size = (len(p), len(p))
     token = torch.arange(len(p))
-    rows = p.expand(size), rule_case.drawn.expand(size), torch.zeros(len(p), dtype=torch.long), token
+    rows = p.expand(size), rule_case.draft_row.expand(size), torch.zeros(len(p), dtype=torch.long), token
     return rule_case.rule.accept_prob(*rows), rule_case.rule.residual(*rows)
 
 
 def borrowed(p: Tensor, token: int, knobs: Knobs) -> list[tuple[int, float]]:
     """The k nearest codes of a token and the mass each lends it under LANTERN, nearest first; 0 where the limit ends."""
     alone = torch.zeros_like(p).index_fill_(0, torch.tensor(token), 1.0)  # a draft that needs all it can get
-    held = [float(p[token])]
+    masses = [float(p[token])]
     for k in range(1, knobs.k + 1):
-        held.append(float(Lantern(NEAREST, k, knobs.limit).kept_mass(p, alone, 0)[token]))
-    return [(int(code), after - before) for code, (before, after) in zip(NEAREST[token, : knobs.k], pairwise(held), strict=True)]
+        masses.append(float(Lantern(NEAREST, k, knobs.limit).kept_mass(p, alone, 0)[token]))
+    return [(int(code), after - before) for code, (before, after) in zip(NEAREST[token, : knobs.k], pairwise(masses), strict=True)]
 
 
 # ---- one round
@@ -320,7 +320,7 @@ def simulate(p: Tensor, rule_case: Case, rounds: int, generator: torch.Generator
     a test. p (V,).
     """
     accept_prob, residual = _each_token(rule_case, p)
-    draft = draw(rule_case.drawn.expand(rounds, -1), generator)
+    draft = draw(rule_case.draft_row.expand(rounds, -1), generator)
     accepted = uniforms((rounds,), generator, p.device) < accept_prob[draft]
     recovered = draw(residual[draft], generator)
     return torch.where(accepted, draft, recovered).bincount(minlength=len(p))
@@ -347,8 +347,8 @@ def chi_square(counts: Tensor, law: Tensor) -> ChiSquare:
         return ChiSquare(0.0, 0, 1.0)
     smallest = expected.masked_fill(~large, math.inf).argmin()
     group = torch.where(large, torch.arange(len(law)), smallest)
-    seen, expectation = (torch.zeros_like(law).index_add_(0, group, cells.to(law))[large] for cells in (counts, expected))
-    statistic = ((seen - expectation) ** 2 / expectation).sum()
-    freedom = len(seen) - 1
+    observed, expectation = (torch.zeros_like(law).index_add_(0, group, cells.to(law))[large] for cells in (counts, expected))
+    statistic = ((observed - expectation) ** 2 / expectation).sum()
+    freedom = len(observed) - 1
     chance = torch.special.gammaincc(torch.tensor(freedom / 2, dtype=torch.float64), statistic / 2)
     return ChiSquare(float(statistic), freedom, float(chance))

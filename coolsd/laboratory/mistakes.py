@@ -77,12 +77,12 @@ def likeliest(q: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong way to verify, in a form that the exact laws take: use `rule(schedule, q)` with drafts drawn from `drawn(q)`."""
+    """A wrong way to verify, in a form that the exact laws take: use `rule(schedule, q)` with drafts drawn from `draft_row(q)`."""
 
     title: str
     about: str
     rule: Callable[[Tensor, Tensor], Rule]
-    drawn: Callable[[Tensor], Tensor] = lambda q: q
+    draft_row: Callable[[Tensor], Tensor] = lambda q: q
     below_one: bool = False  # wrong only where ω < 1
 
 

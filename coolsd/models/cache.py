@@ -41,17 +41,17 @@ class CachePosition:
             return self.start + before
         return CacheSlots(self.start + before + torch.arange(count, device=self.start.device), self.span)
 
-    def mask(self, seen: Tensor) -> Tensor:
-        """What entries see: all that is committed, and of the U entries behind that what seen (T, U) says; (T, start + U) or (T, span)."""
+    def mask(self, ancestry: Tensor) -> Tensor:
+        """What entries see: all that is committed, and of the U entries behind that ancestry (T, U) says; (T, start + U) or (T, span)."""
         if self.span is None:
-            return F.pad(seen, (self.start, 0), value=True)
-        place = torch.arange(self.span, device=seen.device) - self.start
-        inside = (place >= 0) & (place < seen.shape[1])
-        return (place < 0) | inside & seen[:, place.clamp(0, seen.shape[1] - 1)]
+            return F.pad(ancestry, (self.start, 0), value=True)
+        place = torch.arange(self.span, device=ancestry.device) - self.start
+        inside = (place >= 0) & (place < ancestry.shape[1])
+        return (place < 0) | inside & ancestry[:, place.clamp(0, ancestry.shape[1] - 1)]
 
-    def mask_unless_all(self, seen: Tensor) -> Tensor | None:
+    def mask_unless_all(self, ancestry: Tensor) -> Tensor | None:
         """`mask`, or None for a lone entry with nothing but committed ones before it, which sees everything: attention is faster then."""
-        return None if self.span is None and seen.shape[1] == 1 else self.mask(seen)
+        return None if self.span is None and ancestry.shape[1] == 1 else self.mask(ancestry)
 
 
 class KVCache:
@@ -102,11 +102,11 @@ class KVCache:
 @lru_cache(64)
 def ancestors(parents: tuple[int, ...]) -> Tensor:
     """(T, T) bool: entry i sees j when j is i or lies on i's path to the root. parents[i] < i; -1 marks a root. Not to be written to."""
-    seen = torch.eye(len(parents), dtype=torch.bool)
+    ancestry = torch.eye(len(parents), dtype=torch.bool)
     for i, parent in enumerate(parents):
         if parent >= 0:
-            seen[i] |= seen[parent]
-    return seen
+            ancestry[i] |= ancestry[parent]
+    return ancestry
 
 
 @lru_cache(64)

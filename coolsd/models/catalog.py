@@ -119,9 +119,9 @@ def check_parts(name: str, parts: Collection[str]) -> None:
     """
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
-    known = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
-    if unknown := sorted(set(parts) - known):
-        raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(known))}.")
+    names = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
+    if unknown := sorted(set(parts) - names):
+        raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(names))}.")
 
 
 def available(name: str, **paths: str | Path | None) -> list[str]:

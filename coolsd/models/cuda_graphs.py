@@ -20,7 +20,7 @@ Outputs = tuple[Tensor, ...]
 Function = Callable[..., Outputs]
 Record = Callable[[Function, list[Tensor]], tuple[Callable[[], None], Outputs]]  # what repeats the function, and where its outputs are
 
-KEPT = 96  # recordings of one workspace; the least recently used goes
+MAX_RECORDINGS = 96  # recordings of one workspace; the least recently used goes
 
 log = logging.getLogger("coolsd")
 
@@ -68,7 +68,7 @@ class GraphCache:
         recorded = self._known.setdefault(key, None)
         self._known.move_to_end(key)
         if first or self.record is None:
-            if len(self._known) > KEPT:
+            if len(self._known) > MAX_RECORDINGS:
                 self._known.popitem(last=False)
             return fn(*tensors(inputs, device))
         if recorded is None:

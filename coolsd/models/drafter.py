@@ -48,17 +48,17 @@ class DraftEntries(ABC):
 
     @abstractmethod
     def append(
-        self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
+        self, position: CachePosition, hidden: Tensor, codes: Tensor, ancestry: Tensor | None, depth: int
     ) -> tuple[Tensor, Tensor | None]:
         """A pass over drafted codes (T,) of one depth, each with the feature (B, T, D) it continues.
 
-        seen (T, U): which of the U entries of this draft so far each one follows; returned with their own added, beside their features.
+        ancestry (T, U): which of the U entries of this draft so far each one follows; returned with their own added, beside their features.
         None where the draft is a chain: one code, which follows all.
         """
 
-    def root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def root(self, position: CachePosition, feature: Tensor, ancestry: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The feature that the first level is drawn from, (B, 1, D), and the entries of this draft that it follows, (1, U)."""
-        return feature, seen
+        return feature, ancestry
 
     def phase(self, depth: int) -> Hashable:
         """What a draft of this depth depends on besides its inputs."""
@@ -114,39 +114,41 @@ class CellEntries(DraftEntries):
             # Static shapes: rounds that accept more or less make the same pass. Entries too many are overwritten in the next one.
             width = -(-count // OBSERVED) * OBSERVED if self.workspace else count
             padded = F.pad(hidden, (0, 0, 0, width - count)), F.pad(tokens, (0, width - count))
-            seen = tree_tensors(chain(width), hidden.device)[1]
+            ancestry = tree_tensors(chain(width), hidden.device)[1]
             last = (count - 1,) if self.workspace else ()
-            (self.feature,) = self.run(self._observed, ("observe",), width, *padded, seen, *last)
+            (self.feature,) = self.run(self._observed, ("observe",), width, *padded, ancestry, *last)
         self.cache.keep(list(range(count)))
 
-    def _observed(self, position: CachePosition, hidden: Tensor, tokens: Tensor, seen: Tensor, last: Tensor | None = None) -> tuple[Tensor]:
+    def _observed(
+        self, position: CachePosition, hidden: Tensor, tokens: Tensor, ancestry: Tensor, last: Tensor | None = None
+    ) -> tuple[Tensor]:
         """The output of entry `last`, () int64; None: of the last one."""
         count = len(tokens)
         rope = self.rope.index_select(0, position.start + torch.arange(count, device=tokens.device))
-        output = self.model(hidden, tokens[None], rope, position.mask_unless_all(seen), self.cache, position.slots(0, count))
+        output = self.model(hidden, tokens[None], rope, position.mask_unless_all(ancestry), self.cache, position.slots(0, count))
         return (output[:, -1:].contiguous() if last is None else output.index_select(1, last[None]),)
 
     def append(
-        self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
+        self, position: CachePosition, hidden: Tensor, codes: Tensor, ancestry: Tensor | None, depth: int
     ) -> tuple[Tensor, Tensor | None]:
         """See DraftEntries.append."""
-        if seen is None and position.span is None:
+        if ancestry is None and position.span is None:
             at = position.start + depth
             return self.model(hidden, codes[None], self.rope[at : at + 1], None, self.cache, at), None
-        seen = after(seen, len(codes), depth, codes.device)
+        ancestry = after(ancestry, len(codes), depth, codes.device)
         rope = self.rope.index_select(0, position.start + torch.full((len(codes),), depth, device=codes.device))
-        slots = position.slots(seen.shape[1] - len(codes), len(codes))
-        return self.model(hidden, codes[None], rope, position.mask(seen), self.cache, slots), seen
+        slots = position.slots(ancestry.shape[1] - len(codes), len(codes))
+        return self.model(hidden, codes[None], rope, position.mask(ancestry), self.cache, slots), ancestry
 
 
-def after(seen: Tensor | None, count: int, before: int, device: torch.device) -> Tensor:
+def after(ancestry: Tensor | None, count: int, before: int, device: torch.device) -> Tensor:
     """Which entries of a draft `count` new ones see, (count, U + count): those of their branches (count, U), and each itself.
 
     None: a chain, whose next entry sees the `before` entries that there are.
     """
-    if seen is None:
+    if ancestry is None:
         return torch.ones(1, before + 1, dtype=torch.bool, device=device)
-    return torch.cat([seen, torch.eye(count, dtype=torch.bool, device=device)], dim=1)
+    return torch.cat([ancestry, torch.eye(count, dtype=torch.bool, device=device)], dim=1)
 
 
 # ---- drafts
@@ -214,13 +216,13 @@ class EagleDrafter:
         return Draft(tokens, q, shape, calls)
 
     def _chain(self, length: int, to_probs: ToProbs, position: CachePosition, feature: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        features, seen = self.entries.root(position, feature, None)
+        features, ancestry = self.entries.root(position, feature, None)
         tokens, rows = [], []
         for step in range(length):
             rows.append(to_probs(self.entries.logits(features)))
             tokens.append(pick(rows[-1], uniform[step : step + 1]))
             if step + 1 < length:
-                features, seen = self.entries.append(position, features, tokens[-1], seen, step)
+                features, ancestry = self.entries.append(position, features, tokens[-1], ancestry, step)
         return torch.cat(tokens), torch.cat(rows)
 
     def _tree(
@@ -230,23 +232,25 @@ class EagleDrafter:
 
         A row with all its mass on one token, as at temperature 0, leaves no sibling to draw: there they are ranked, with one-hot rows.
         """
-        features, seen = self.entries.root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
+        features, ancestry = self.entries.root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
         tokens, q = [], []
         for depth, level in enumerate(plan):
             logits = self.entries.logits(features)
             rows = to_probs(logits)
             count = level.draws * level.parents
             numbers, uniform = uniform[:count], uniform[count:]
-            drawn = pick_distinct(rows, numbers.view(level.draws, level.parents))
+            picks = pick_distinct(rows, numbers.view(level.draws, level.parents))
             certain = rows.amax(-1, keepdim=True) >= 1
             ranked = logits.topk(min(level.draws, self.entries.codes)).indices
             # A token that comes twice is never accepted, see pick_distinct.
-            siblings = torch.where(certain, F.pad(ranked, (0, level.draws - ranked.shape[-1])), drawn)
+            siblings = torch.where(certain, F.pad(ranked, (0, level.draws - ranked.shape[-1])), picks)
             tokens.append(siblings[level.parent, level.rank])
             one_hot = F.one_hot(tokens[-1], self.entries.codes).to(rows.dtype)
             q.append(torch.where(certain[level.parent], one_hot, rows[level.parent]))
             if depth + 1 < len(plan):
-                features, seen = self.entries.append(position, features[:, level.above], tokens[-1][level.inner], seen[level.above], depth)
+                features, ancestry = self.entries.append(
+                    position, features[:, level.above], tokens[-1][level.inner], ancestry[level.above], depth
+                )
         return torch.cat(tokens), torch.cat(q)
 
     def _dynamic(self, shape: Dynamic, to_probs: ToProbs) -> Draft:
@@ -262,14 +266,14 @@ class EagleDrafter:
         ranking = self.entries.run(partial(self._ranked, shape, to_probs), key, nodes, self.entries.feature)[0].cpu()
         if bool(ranking[1].isnan().any()):
             raise NotFinite("drafter")
-        kept, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
-        tokens = ranking[0].long()[kept].to(self.entries.feature.device, non_blocking=True)
+        nodes, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
+        tokens = ranking[0].long()[nodes].to(self.entries.feature.device, non_blocking=True)
         return Draft(tokens, F.one_hot(tokens, self.entries.codes).float(), tree, shape.depth)
 
     def _ranked(self, shape: Dynamic, to_probs: ToProbs, position: CachePosition, feature: Tensor) -> tuple[Tensor]:
         """Tokens, log confidence and parents of all nodes looked at, (3, N) float64."""
-        features, seen = self.entries.root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
-        confidence, parents = torch.zeros(1, device=seen.device), torch.full((1,), -1, device=seen.device)
+        features, ancestry = self.entries.root(position, feature, torch.ones(1, 0, dtype=torch.bool, device=feature.device))
+        confidence, parents = torch.zeros(1, device=ancestry.device), torch.full((1,), -1, device=ancestry.device)
         ranked: list[tuple[Tensor, Tensor, Tensor]] = []
         width, count = min(shape.top_k, self.entries.codes), 0
         for depth in range(shape.depth):
@@ -282,7 +286,7 @@ class EagleDrafter:
             if depth + 1 < shape.depth:
                 best = level.topk(width).indices.sort().values
                 above = best // width
-                features, seen = self.entries.append(position, features[:, above], tokens[best], seen[above], depth)
+                features, ancestry = self.entries.append(position, features[:, above], tokens[best], ancestry[above], depth)
                 confidence, parents = level[best], best + count
             count += len(tokens)
         return (torch.stack([torch.cat(column).double() for column in zip(*ranked, strict=True)]),)
@@ -299,6 +303,6 @@ def best_subtree(confidence: Tensor, parents: Parents, count: int) -> tuple[Tens
         The nodes kept, in their old order, and the parents among them.
     """
     # A stable sort keeps a parent before a child that ties with it.
-    kept = confidence.sort(descending=True, stable=True).indices[:count].sort().values
-    place = {-1: -1} | {node: i for i, node in enumerate(kept.tolist())}
-    return kept, tuple(place[parents[node]] for node in kept.tolist())
+    nodes = confidence.sort(descending=True, stable=True).indices[:count].sort().values
+    place = {-1: -1} | {node: i for i, node in enumerate(nodes.tolist())}
+    return nodes, tuple(place[parents[node]] for node in nodes.tolist())

@@ -92,10 +92,10 @@ class LoadedPair(ABC):
         if device.type != "cuda" or not self.cache_gigabytes:
             return True
         branches = 1 if cfg_scale == 1 else 2
-        kept = self.workspaces.spare(branches) if self.workspaces else 0
+        spare = self.workspaces.spare(branches) if self.workspaces else 0
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         free = torch.cuda.mem_get_info(device)[0] + unused
-        return free >= max(0, pictures - kept) * self.cache_gigabytes * 1e9 * branches / 2
+        return free >= max(0, pictures - spare) * self.cache_gigabytes * 1e9 * branches / 2
 
     def pictures(self, batch: list[list[int]]) -> list[Image.Image]:
         """Pictures of whole token sequences, in one pass."""

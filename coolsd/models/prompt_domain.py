@@ -55,7 +55,7 @@ def split(prompt: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", prompt.lower())
 
 
-def known(word: str, words: frozenset[str]) -> bool:
+def is_known(word: str, words: frozenset[str]) -> bool:
     """Whether the word, or its singular, is one of these."""
     singulars = (word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y")
     return word in words or (word.endswith("s") and any(form in words for form in singulars))
@@ -83,7 +83,7 @@ class Near:
 def outside(text: Any, prompt: str) -> bool:
     """Whether a prompt names nothing of the domain of a text table; False where its domain is not known."""
     domain = getattr(text, "domain", None)
-    if domain is None or any(known(word, domain.words) for word in split(prompt)):
+    if domain is None or any(is_known(word, domain.words) for word in split(prompt)):
         return False
     near = Near(domain, text.tokenizer, text.table)
     return all(near(word) < NEAR for word in split(prompt))

@@ -56,8 +56,8 @@ def record(pair: Pair, recipe: Recipe) -> Comparison:
         run.image = pair.picture(run.tokens)
     seconds = [event.seconds for event in runs["plain"].rounds[2:]]
     first = recipe.scene.show.cell if recipe.scene else None
-    drawn = {name: patches(pair, runs[name], cells_of(runs[name], recipe.patches, first)) for name in lanes if recipe.heads}
-    return Comparison(**{name: runs[name] for name in lanes}, ar_token_seconds=median(seconds), scene=recipe.scene, patches=drawn)
+    rivals = {name: patches(pair, runs[name], cells_of(runs[name], recipe.patches, first)) for name in lanes if recipe.heads}
+    return Comparison(**{name: runs[name] for name in lanes}, ar_token_seconds=median(seconds), scene=recipe.scene, patches=rivals)
 
 
 def cells_of(run: Run, count: int, first: int | None = None) -> list[int]:

@@ -56,10 +56,10 @@ def encode_to(folder: Path, images: Path, rows: list[Record], tokenizer: ImageTo
     """
     skipped: Skipped = {}
     folder.mkdir(parents=True, exist_ok=True)
-    mark, made_by = folder / "tokenizer.sha256", _digest(tokenizer)
-    if mark.exists() and mark.read_text() != made_by:
+    mark, fingerprint = folder / "tokenizer.sha256", _digest(tokenizer)
+    if mark.exists() and mark.read_text() != fingerprint:
         raise ValueError(f"{folder} holds tokens of another tokenizer. Name another folder.")
-    mark.write_text(made_by)
+    mark.write_text(fingerprint)
     existing, stamp = encoded(folder), stamper(images)
     by_file = {rows[i].file: rows[i] for i in np.random.default_rng(0).permutation(len(rows))}
     stamps = {file: stamp(file) for file in by_file}

@@ -72,11 +72,11 @@ class Loader:
     def start(self, name: str) -> Loading:
         """The pair's loading, begun if it was not or if it had failed."""
         with self._lock:
-            known = self._pairs.get(name)
-            if known is None or known.error:
-                known = self._pairs[name] = Loading()
-                threading.Thread(target=self._run, args=(name, known), name=f"load {name}", daemon=True).start()
-            return known
+            loading = self._pairs.get(name)
+            if loading is None or loading.error:
+                loading = self._pairs[name] = Loading()
+                threading.Thread(target=self._run, args=(name, loading), name=f"load {name}", daemon=True).start()
+            return loading
 
     def is_loaded(self, name: str) -> bool:
         """Whether the pair is at hand."""
@@ -86,9 +86,9 @@ class Loader:
     def load_now(self, name: str) -> Loading:
         """The pair's loading, done in this thread: ZeroGPU emulates CUDA in the main one only."""
         with self._lock:
-            known = self._pairs[name] = Loading()
-        self._run(name, known)
-        return known
+            loading = self._pairs[name] = Loading()
+        self._run(name, loading)
+        return loading
 
     def pair(self, name: str) -> Pair:
         """A pair that is loaded.

@@ -99,8 +99,8 @@ def draw(path: Path = STORED) -> None:
             gr.Markdown(EMPTY)
             return
         gr.HTML(f"<p>{escape(provenance(result))}</p>", elem_classes="claims-note")
-        drawn = figures(result)
-        for pair in (drawn[i : i + 2] for i in range(0, len(drawn), 2)):
+        charts = figures(result)
+        for pair in (charts[i : i + 2] for i in range(0, len(charts), 2)):
             with gr.Row(elem_classes="claims-row"):
                 for figure in pair:
                     _plot(figure)

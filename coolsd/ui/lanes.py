@@ -128,10 +128,10 @@ def readout(lane: Lane, stats: Stats) -> dict[str, str]:
 
 def view(lanes: list[Lane], target: str) -> dict[str, Any]:
     """What the browser draws of the lanes, see assets/lanes.js: the rounds, from which it takes all figures, and what is not in them."""
-    return {"lanes": [_shown(lane, target, place) for place, lane in enumerate(lanes)]}
+    return {"lanes": [_lane_data(lane, target, place) for place, lane in enumerate(lanes)]}
 
 
-def _shown(lane: Lane, target: str, place: int) -> dict[str, Any]:
+def _lane_data(lane: Lane, target: str, place: int) -> dict[str, Any]:
     lane.texts += [to_text(plain(event)) for event in lane.rounds[len(lane.texts) :]]
     count = sum(len(event.tokens) for event in lane.rounds)
     return {

@@ -65,8 +65,8 @@ def opened(content: Any, backend: Backend, loader: Loader, redraw: Callable[...,
 def _paint(bundle: Bundle, backend: Backend, loader: Loader, redraw: Callable[..., Any]) -> bool:
     """Decode the pictures, where the target is the embedded one or loaded already and its tokens fit; whether all are there now."""
     for run in bundle.lanes.values():
-        known = run.target == DEFAULT_TARGET or loader.is_loaded(run.target)
-        loading = loader.start(run.target) if known and run.target in backend.statuses_for(run.target) else None
+        at_hand = run.target == DEFAULT_TARGET or loader.is_loaded(run.target)
+        loading = loader.start(run.target) if at_hand and run.target in backend.statuses_for(run.target) else None
         pair = loading.pair if loading and loading.done.wait(60) else None
         draw: Callable[[list[int]], Image.Image] | None = redraw(pair) if pair else None
         if draw and tuple(pair.grid) == run.grid and run.tokens and max(run.tokens) < len(pair.codebook):

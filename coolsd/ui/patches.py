@@ -15,7 +15,7 @@ from .backend import Backend, Loader
 from .run_queue import Full
 
 MOST = 16  # codes a request
-KEPT = 256  # requests remembered
+CACHE_SIZE = 256  # requests remembered
 PATIENCE = 4.0  # seconds a request waits for a run that is on its way, so as not to slow it down
 POLL = 0.05
 
@@ -41,7 +41,7 @@ def server(backend: Backend, loader: Loader) -> Callable[[Any], dict[str, str]]:
     """The function that the browser calls: code to picture as data URI; empty where it cannot be had (bad request, not loaded, busy)."""
     one_at_a_time = threading.Lock()
 
-    @lru_cache(maxsize=KEPT)
+    @lru_cache(maxsize=CACHE_SIZE)
     def painted(target: str, tokens: tuple[int, ...], cell: int, codes: tuple[int, ...]) -> tuple[str, ...]:
         pair = loader.start(target).pair
         batch = [[*tokens[:cell], code, *tokens[cell + 1 :]] for code in codes]
@@ -50,10 +50,10 @@ def server(backend: Backend, loader: Loader) -> Callable[[Any], dict[str, str]]:
 
     def patches(request: Any) -> dict[str, str]:
         """Patches of the codes of a request, see `read`."""
-        known = read(request)
-        if known is None or known[0] not in backend.statuses_for(known[0]):
+        wanted = read(request)
+        if wanted is None or wanted[0] not in backend.statuses_for(wanted[0]):
             return {}
-        target, tokens, _, codes = known
+        target, tokens, _, codes = wanted
         loading = loader.start(target)
         if not loading.done.wait(PATIENCE) or loading.pair is None:
             return {}
@@ -67,7 +67,7 @@ def server(backend: Backend, loader: Loader) -> Callable[[Any], dict[str, str]]:
                     if monotonic() > until:
                         return {}
                     sleep(POLL)
-                return dict(zip(map(str, codes), painted(*known), strict=True))
+                return dict(zip(map(str, codes), painted(*wanted), strict=True))
         except Full:
             return {}
 

@@ -66,12 +66,12 @@ def test_intervals_over_six_prompts_hold_the_truth_as_often_as_they_say(monkeypa
     draws = torch.randn(500, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     replicates = draws @ (resampled(6, 400) / 6).T
 
-    def held() -> float:
+    def coverage() -> float:
         return sum(Effect.of(one, 6).side() == 0 for one in replicates) / len(replicates)
 
-    assert 0.92 < held() < 0.97
+    assert 0.92 < coverage() < 0.97
     monkeypatch.setattr(statistics, "widening", lambda prompts: 1.0)
-    assert held() < 0.88, "percentiles alone would have done"
+    assert coverage() < 0.88, "percentiles alone would have done"
 
 
 def test_a_weighted_accept_length_is_tokens_over_calls():
@@ -149,8 +149,8 @@ def test_what_is_undecided_says_how_many_prompts_would_decide_it():
     effect = Effect.of(resampled(20, 400) @ draws / 20, 20)
     verdict = verdicts.Verdict("b", "c", "a - b", "m", True, "undecided", replace(effect, low=-0.2, high=0.8, value=0.3), prompts=20)
     assert ", about 114 prompts would decide a difference of this size" in verdict.words
-    seen = sum(abs(float((x := 0.3 + torch.randn(114, generator=generator)).mean() / x.std() * 114**0.5)) > 1.98 for _ in range(300))
-    assert 0.78 < seen / 300 < 0.97
+    rejections = sum(abs(float((x := 0.3 + torch.randn(114, generator=generator)).mean() / x.std() * 114**0.5)) > 1.98 for _ in range(300))
+    assert 0.78 < rejections / 300 < 0.97
     understated = replace(verdict, effect=replace(verdict.effect, low=0.1))
     assert "more pictures would not decide it" in understated.words
     assert "would" not in replace(verdict, outcome="agrees").words
@@ -158,9 +158,9 @@ def test_what_is_undecided_says_how_many_prompts_would_decide_it():
 
 def test_log_probability_keeps_its_sign():
     """|difference| would call a method that lies as far above AR as another below it equal; and its mean is never 0."""
-    found = point([one(i, log_prob=-1 + (-1) ** i * 0.5) for i in range(40)], [one(i) for i in range(40)], WEIGHTS)
-    assert "log_prob_distance" not in found
-    assert Effect.of(found["log_prob_difference"], 40).side() == 0
+    row = point([one(i, log_prob=-1 + (-1) ** i * 0.5) for i in range(40)], [one(i) for i in range(40)], WEIGHTS)
+    assert "log_prob_distance" not in row
+    assert Effect.of(row["log_prob_difference"], 40).side() == 0
     nearer, farther = curve(0.1, noise=0.001), curve(0.3, noise=0.001)
     curves = dict.fromkeys(plots.FAMILIES, farther) | {"coolsd": nearer}
     by = {v.comparison: v for v in verdicts.curve_verdicts(curves, ["log_prob_difference"], 40)}
@@ -211,9 +211,9 @@ def test_the_premise_is_counted_over_rows_with_its_error_over_prompts():
     assert 0.0 <= answer.share.low < 0.5 < answer.share.high <= 1.0
     assert answer.mean.low < 2.6 / 6 < answer.mean.high
     assert "the premise fails on this pair" in answer.words
-    kept = verdicts.Premise.of([[0.1, 0.4], [0.3, 0.2]], resampled(2), 0.4)
-    assert (kept.share.value, kept.share.low) == (1.0, 1.0)
-    assert "All of them keep it" in kept.words
+    premise = verdicts.Premise.of([[0.1, 0.4], [0.3, 0.2]], resampled(2), 0.4)
+    assert (premise.share.value, premise.share.low) == (1.0, 1.0)
+    assert "All of them keep it" in premise.words
 
 
 def test_curves_that_share_no_range_are_no_verdict():
@@ -345,13 +345,13 @@ def test_a_result_from_before_the_premise_is_still_read(result, tmp_path):
 
 
 def test_its_figures_are_plotly_figures_and_hold_the_points(result, tmp_path):
-    drawn = plots.figures(result)
-    assert len(drawn) == 6
-    for figure in drawn:
+    charts = plots.figures(result)
+    assert len(charts) == 6
+    for figure in charts:
         go.Figure(figure["data"], figure["layout"])  # refuses keys that Plotly does not know
         assert figure["title"]
         assert figure["note"]
-    against = next(f for f in drawn if f["title"] == "Accept length and bias a token")
+    against = next(f for f in charts if f["title"] == "Accept length and bias a token")
     uniform = next(t for t in against["data"] if t["name"] == "UniformRSD")
     points = {p["label"]: p for p in result["points"]}
     assert set(uniform["y"]) == {points[f"uniform delta={d:g}"]["bias"]["value"] for d in SMALL.uniforms} | {

@@ -14,9 +14,9 @@ FILE = {"evidence": 1, "title": "A title", "target": "llamagen-256", "rows": [RO
 def test_a_file_is_read_and_what_is_written_is_read_again(tmp_path):
     own = {"vqa": {"label": "VQA score", "axis": "cost", "better": "more"}}
     row = {**ROW, "columns": {**ROW["columns"], "vqa": FIGURE}, "thumbnails": ["data:image/webp;base64,AAAA"], "pictures": 500}
-    found = {"claim": "early beats late", "verdict": "holds", "words": "It does."}
+    finding = {"claim": "early beats late", "verdict": "holds", "words": "It does."}
     path = tmp_path / "evidence.json"
-    path.write_text(json.dumps({**FILE, "columns": own, "rows": [ROW, row], "findings": [found]}))
+    path.write_text(json.dumps({**FILE, "columns": own, "rows": [ROW, row], "findings": [finding]}))
     read = evidence.read(path)
     assert [c.name for c in read.axis("gain")] == ["accept_length"]
     assert [c.name for c in read.axis("cost")] == ["fid", "vqa"]

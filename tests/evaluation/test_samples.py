@@ -186,8 +186,8 @@ def test_log_prob_is_what_the_tokens_cost_one_by_one(monkeypatch, scale):
 
 
 def test_batches_hold_one_label_and_take_turns():
-    given = [Job(label, "ar", (), "a", seed) for seed in range(5) for label in "xy"]
-    result = samples.batches(given, 2)
+    queue = [Job(label, "ar", (), "a", seed) for seed in range(5) for label in "xy"]
+    result = samples.batches(queue, 2)
     assert [[(job.label, job.seed) for job in batch] for batch in result] == [
         [("x", 0), ("x", 1)],
         [("y", 0), ("y", 1)],

@@ -76,12 +76,12 @@ def test_the_mean_over_drafts_is_the_enumerated_round(name):
     rounds, chance = every_draft()
     omega = SCHEDULES[name].double()
     exact = enumerate_round(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist())
-    found = mean(evaluate(rounds, omega), chance)
+    figures = mean(evaluate(rounds, omega), chance)
     kl, shift = spent(omega.tolist())
-    assert found == pytest.approx({"tokens": 1 + exact.accepted, "bias": exact.bias, "kl": kl, "log_p": shift}, abs=1e-12)
+    assert figures == pytest.approx({"tokens": 1 + exact.accepted, "bias": exact.bias, "kl": kl, "log_p": shift}, abs=1e-12)
     if name in ("uniform", "loose"):
-        assert found["bias"] > 0.05
-        assert found["kl"] > 0.01
+        assert figures["bias"] > 0.05
+        assert figures["kl"] > 0.01
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -89,16 +89,16 @@ def test_the_mean_under_the_block_rule_is_the_enumerated_round(name):
     rounds, chance = every_draft()
     omega = SCHEDULES[name].double()
     law, accepted, _ = block_by_algorithm(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist())
-    found = mean(evaluate(rounds, omega, block=True), chance)
-    assert found["tokens"] == pytest.approx(1 + accepted, abs=1e-9)
+    figures = mean(evaluate(rounds, omega, block=True), chance)
+    assert figures["tokens"] == pytest.approx(1 + accepted, abs=1e-9)
     target = enumerate_round(lambda x: row(TOY.p, x), lambda x: row(TOY.q, x), omega.tolist()).target
     # The chain rule for KL, with a round's flag of still being in the draft: at least the divergence of the tokens themselves.
     joint = sum(mass * torch.tensor(mass / target[x]).log().item() for x, mass in law.items() if mass > 0)
-    assert found["kl"] >= joint - 1e-9
+    assert figures["kl"] >= joint - 1e-9
     variation = 0.5 * sum(abs(law[x] - target[x]) for x in law)
-    assert found["bias"] >= variation - 1e-9
+    assert figures["bias"] >= variation - 1e-9
     if bool((omega <= 1).all()):
-        assert found["bias"] < 1e-12
+        assert figures["bias"] < 1e-12
     # The first token is emitted before any of it: there both are exact.
     first = torch.zeros(CODES, dtype=torch.float64)
     for x, mass in law.items():
@@ -111,7 +111,7 @@ def test_the_mean_under_the_block_rule_is_the_enumerated_round(name):
 
 
 def cut(rounds: Rounds, i: int) -> Recording:
-    return Recording(str(i), 0, rounds.p[i], rounds.q[i], rounds.drawn[i], torch.zeros(1), torch.zeros(1))
+    return Recording(str(i), 0, rounds.p[i], rounds.q[i], rounds.place[i], torch.zeros(1), torch.zeros(1))
 
 
 def test_the_table_of_costs_is_exact_on_its_grid_and_near_between():
@@ -159,7 +159,7 @@ def test_recording_goes_on_where_it_was_stopped_and_heals_damage(tmp_path):
         raise AssertionError("nothing is missing")
 
     again = recordings(closed, tmp_path, JOBS[:2], 3, COMMON)
-    assert all(torch.equal(a.p, b.p) and torch.equal(a.drawn, b.drawn) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a.p, b.p) and torch.equal(a.place, b.place) for a, b in zip(first, again, strict=True))
     files = sorted(tmp_path.iterdir())
     files[0].write_bytes(files[0].read_bytes()[:100])
     healed = recordings(toy_pair, tmp_path, JOBS[:2], 3, COMMON)
@@ -244,13 +244,13 @@ def test_a_budget_is_kept_on_prompts_that_were_not_fitted():
 
 def test_a_ratio_estimate_covers_its_truth_as_often_as_it_says():
     generator = torch.Generator().manual_seed(0)
-    held = 0
+    covered = 0
     for _ in range(400):
         calls = 20 + 10 * torch.rand(30, generator=generator, dtype=torch.float64)
         tokens = 3 * calls + calls.sqrt() * torch.randn(30, generator=generator, dtype=torch.float64)
         interval = Estimate.ratio(tokens, calls).to_dict()
-        held += interval["low"] <= 3 <= interval["high"]
-    assert 0.92 < held / 400 < 0.975
+        covered += interval["low"] <= 3 <= interval["high"]
+    assert 0.92 < covered / 400 < 0.975
 
 
 def test_the_error_at_an_equal_figure_counts_that_the_strength_was_fitted(monkeypatch):
@@ -258,12 +258,12 @@ def test_the_error_at_an_equal_figure_counts_that_the_strength_was_fitted(monkey
     monkeypatch.setattr(estimator, "GRID", torch.tensor([1.0, 1.3, 2.0, 4.0, 20.0]))
     generator = torch.Generator().manual_seed(3)
     uniforms = next(f for f in compared.FAMILIES if f.name == "uniform")
-    found = []
+    biases = []
     for _ in range(30):
         on = compared.Evaluator(Rounds.of(drafted(10, 20, generator), LENGTH))
-        found.append(compared.matched(on, uniforms, "accept_length", 2.9).estimates["bias"])
-    spread = torch.tensor([e.value for e in found]).std() / torch.tensor([e.error for e in found]).mean()
-    unfitted = [e.error for e in (on.totals(uniforms, 1.5).estimates["bias"], found[-1])]
+        biases.append(compared.matched(on, uniforms, "accept_length", 2.9).estimates["bias"])
+    spread = torch.tensor([e.value for e in biases]).std() / torch.tensor([e.error for e in biases]).mean()
+    unfitted = [e.error for e in (on.totals(uniforms, 1.5).estimates["bias"], biases[-1])]
     assert 0.7 < float(spread) < 1.35
     assert unfitted[1] > 1.5 * unfitted[0], "most of the error is that of the strength"
 
@@ -278,15 +278,15 @@ def test_the_whole_report_agrees_with_real_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(estimator, "GRID", torch.tensor([1.0, 1.3, 2.0, 4.0, 20.0]))
     monkeypatch.setattr(evidence, "AXES", {"accept_length": (2.6,), "bias": (0.05,)})
     study = Study(tmp_path, target="toy", opener=lambda target, dtype: toy_pair(40))
-    found = report(study, Size(prompts=6, recorded=4, length=3, checked=6, fitted=False), COMMON)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    apart = [row[name]["difference"] for row in found["checks"] for name in ("accept_length", "bias")]
-    assert len(found["checks"]) == len(CHECKS) >= 6
+    result = report(study, Size(prompts=6, recorded=4, length=3, checked=6, fitted=False), COMMON)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    apart = [row[name]["difference"] for row in result["checks"] for name in ("accept_length", "bias")]
+    assert len(result["checks"]) == len(CHECKS) >= 6
     assert all(abs(gap["value"]) <= 6 * gap["error"] + 1e-9 for gap in apart)
-    bias = {row["label"]: row["bias"] for row in found["checks"]}
+    bias = {row["label"]: row["bias"] for row in result["checks"]}
     wrong = bias["uniform at 1.6"]["measured"]["value"] - bias["uniform at 1"]["predicted"]["value"]
     assert abs(wrong) > 6 * bias["uniform at 1.6"]["difference"]["error"]
-    for table in found["tables"]:
+    for table in result["tables"]:
         assert len(table["rows"]) + len(table["not reached"]) == len(compared.FAMILIES)
         for row in table["rows"]:
             assert table["axis"] not in row

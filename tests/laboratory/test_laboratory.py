@@ -74,12 +74,12 @@ def test_masses_add_up(preset, knobs):
     result = exact.one_token(p, q, knobs)
     torch.testing.assert_close(result.kept + result.recovered, result.law)
     assert float(result.law.sum()) == pytest.approx(1)
-    assert float(result.drawn.sum()) == pytest.approx(1)
-    assert bool((result.kept <= result.drawn + 1e-12).all())
+    assert float(result.draft_row.sum()) == pytest.approx(1)
+    assert bool((result.kept <= result.draft_row + 1e-12).all())
     assert float(result.recovered.sum()) == pytest.approx(1 - result.accepted)
     assert result.least <= result.variation + 1e-12
-    drawn = result.drawn > 0
-    torch.testing.assert_close(result.accept_prob[drawn], (result.kept / result.drawn)[drawn])
+    positive = result.draft_row > 0
+    torch.testing.assert_close(result.accept_prob[positive], (result.kept / result.draft_row)[positive])
 
 
 @pytest.mark.parametrize("omega", [0.0, 0.4, 1.0, 1.5, 8.0])
@@ -238,8 +238,8 @@ def test_simulation_is_verify_done_often(knobs):
     counts = torch.zeros(len(P))
     target = torch.stack((P, P))
     for _ in range(400):
-        draft = draw(rule_case.drawn[None], random)
-        verdict = verify(target, rule_case.drawn[None], draft, rule_case.rule, random)
+        draft = draw(rule_case.draft_row[None], random)
+        verdict = verify(target, rule_case.draft_row[None], draft, rule_case.rule, random)
         counts[int(draft) if verdict.accepted else verdict.token] += 1
     assert chi_square(counts[None], exact.one_token(P, Q, knobs).law[None]) > PASSES
 

@@ -113,9 +113,9 @@ def test_the_second_call_is_recorded_and_inputs_are_copied():
         return (x + n,)
 
     run = GraphCache(replayed)
-    given = [torch.tensor([float(i)]) for i in range(4)]
-    assert [run(add, (), x, 10 * i)[0].item() for i, x in enumerate(given)] == [0.0, 11.0, 22.0, 33.0]
-    assert torch.cat(given).tolist() == [0.0, 1.0, 2.0, 3.0]  # not written to
+    inputs = [torch.tensor([float(i)]) for i in range(4)]
+    assert [run(add, (), x, 10 * i)[0].item() for i, x in enumerate(inputs)] == [0.0, 11.0, 22.0, 33.0]
+    assert torch.cat(inputs).tolist() == [0.0, 1.0, 2.0, 3.0]  # not written to
     assert len(set(calls[1:])) == 1  # always the same place
     first = run(add, (), torch.tensor([1.0]), 0)[0]
     second = run(add, (), torch.tensor([2.0]), 0)[0]
@@ -127,7 +127,7 @@ def test_the_second_call_is_recorded_and_inputs_are_copied():
 
 
 def test_the_oldest_recording_is_forgotten(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "KEPT", 2)
+    monkeypatch.setattr(cuda_graphs, "MAX_RECORDINGS", 2)
     run = GraphCache(replayed)
     for key in "abcab":
         assert run(lambda x: (x + 1,), (key,), torch.ones(1))[0].item() == 2

@@ -96,8 +96,8 @@ def test_rows_of_a_drafted_tree(tiny, monkeypatch):
     model, head, ref = tiny
     drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
-    drawn = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
-    monkeypatch.setattr(drafting, "pick_distinct", lambda rows, uniform: next(drawn)[:, : len(uniform)])  # the draws of the original
+    draws = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
+    monkeypatch.setattr(drafting, "pick_distinct", lambda rows, uniform: next(draws)[:, : len(uniform)])  # the draws of the original
     tree = shape("mc_sim_7b_63")
     draft = drafter.propose(tree, partial(to_probs, top_k=100), torch.Generator())
     assert draft.parents == tree

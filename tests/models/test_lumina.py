@@ -64,9 +64,9 @@ def plain(model: Chameleon, prompt: list[int], codes: list[int], grid: int, scal
 def test_features_and_logits(tiny):
     model, _, ref = tiny
     for ids, hidden, logits in (("ids", "hidden", "logits"), ("uncond_ids", "uncond_hidden", "uncond_logits")):
-        found = model(ref[ids], ROPE[: ref[ids].shape[1]], None)
-        torch.testing.assert_close(found, ref[hidden], **TOLERANCE)
-        torch.testing.assert_close(model.lm_head(found), ref[logits], **TOLERANCE)
+        output = model(ref[ids], ROPE[: ref[ids].shape[1]], None)
+        torch.testing.assert_close(output, ref[hidden], **TOLERANCE)
+        torch.testing.assert_close(model.lm_head(output), ref[logits], **TOLERANCE)
 
 
 def test_two_rows_in_one_pass_and_guided_logits(tiny):
@@ -261,9 +261,9 @@ def test_misfits_are_named(lumina_folders, tmp_path):
 def test_sizes_that_a_config_gives_are_taken_and_those_it_lacks_have_defaults(lumina_folders, tmp_path):
     target = shutil.copytree(lumina_folders / "target", tmp_path / "target")
     config = json.loads((target / "config.json").read_text())
-    for given, eps, base in (({}, 1e-5, 10000.0), ({"rms_norm_eps": 0.1, "rope_theta": 7.0}, 0.1, 7.0)):
+    for changes, eps, base in (({}, 1e-5, 10000.0), ({"rms_norm_eps": 0.1, "rope_theta": 7.0}, 0.1, 7.0)):
         rest = {key: value for key, value in config.items() if key not in ("rms_norm_eps", "rope_theta")}
-        (target / "config.json").write_text(json.dumps(rest | given | {"swin_norm": False}))
+        (target / "config.json").write_text(json.dumps(rest | changes | {"swin_norm": False}))
         sizes = load_lumina(target, lumina_folders / "vq", grid=4, ids=IDS).target_model.config
         assert (sizes.norm_eps, sizes.rope_base) == (eps, base)
     (target / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))

@@ -306,12 +306,12 @@ def test_the_plan_is_told_before_anything_is_loaded(monkeypatch, caplog, paths):
         ("llamagen-512", "none", "target 1.56, text encoder 2.45, picture decoder 0.29, cache 0.45; 4.8 GB in all"),
         ("lumina-768", paths["drafter"], "target 14.03, drafter 1.01, picture decoder 0.28, cache 2.9; 18.2 GB in all"),
     ):
-        said = []
-        build = lambda said=said, **_: said.append(caplog.text) or 1 / 0  # noqa: E731
+        lines = []
+        build = lambda lines=lines, **_: lines.append(caplog.text) or 1 / 0  # noqa: E731
         monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], build=build))
         with pytest.raises(ZeroDivisionError):
             load(name, "cpu", **{part.what: DATA for part in catalog.CATALOG[name].parts} | {"drafter": drafter})
-        assert line in said[0]
+        assert line in lines[0]
 
 
 def test_a_download_that_was_broken_off_is_not_complete(tmp_path, monkeypatch):

@@ -43,9 +43,9 @@ def test_a_round_waits_once_and_the_tokens_are_the_cpus(method, tree, settings):
         for event in stream(far_pair(), "a red rose", method, seed=1, **settings):
             # The prompt and the first round set up tables that the others use. A ranked draft's shape is the host's to know.
             if event.index > 1:
-                assert waits.seen == [COPY] * (1 + (ranked and event.drafted > 0))
+                assert waits.events == [COPY] * (1 + (ranked and event.drafted > 0))
             result.append(event)
-            waits.seen.clear()
+            waits.events.clear()
     assert [r.tokens for r in result] == [r.tokens for r in expected]
     for one, other in zip(result, expected, strict=True):
         assert one.relaxed == other.relaxed
@@ -77,10 +77,10 @@ def test_control_what_waits_is_seen(name):
     with torch.inference_mode(), Waits() as waits:
         x = torch.tensor([1.0, 2.0]).to(THERE, non_blocking=True)
         (x + torch.arange(2, device=THERE)).cumsum(0)[x.argmax()[None]]
-        assert waits.seen == []
+        assert waits.events == []
         refused = False
         try:
             LOOKS[name](x)
         except AssertionError:
             refused = True
-        assert refused or len(waits.seen) == 1
+        assert refused or len(waits.events) == 1

@@ -29,10 +29,10 @@ def test_scores_are_of_patches_and_every_layer_has_norm_one():
     judge.eval()
     moved = pictures.clone()
     moved[..., 60:, 60:] *= -1
-    seen = (judge(moved) - judge(pictures)).abs()[:, 0].amax(0) > 0
-    assert seen[7, 7]
-    assert not seen[:5].any()  # a patch is 38 pixels wide
-    assert not seen[:, :5].any()
+    changes = (judge(moved) - judge(pictures)).abs()[:, 0].amax(0) > 0
+    assert changes[7, 7]
+    assert not changes[:5].any()  # a patch is 38 pixels wide
+    assert not changes[:, :5].any()
 
 
 def test_each_loss_teaches_one_side():

@@ -37,14 +37,14 @@ def teacher_forced(seed: int = 0) -> TeacherForced:
     return TeacherForced(hidden, torch.arange(ENTRIES), rope, mask, AT, logits, lambda features: features @ head.T)
 
 
-class Given:
+class FixedOutput:
     """A drafter that answers with one table, and keeps what it was given."""
 
     def __init__(self, answer: torch.Tensor):
         self.answer, self.calls = answer, []
 
-    def __call__(self, *given: torch.Tensor) -> torch.Tensor:
-        self.calls.append(given)
+    def __call__(self, *batch: torch.Tensor) -> torch.Tensor:
+        self.calls.append(batch)
         return self.answer
 
 
@@ -67,14 +67,14 @@ def test_the_drafters_loss_by_hand(weights):
     one, answer = teacher_forced(), teacher_forced(1).hidden[:, 1:]
     recipe = replace(QUIET, feature_weight=weights[0], row_weight=weights[1])
     for own in (False, True):
-        assert drafter_loss(Given(answer), one, recipe, own).item() == pytest.approx(by_hand(answer, one, recipe), rel=1e-5)
+        assert drafter_loss(FixedOutput(answer), one, recipe, own).item() == pytest.approx(by_hand(answer, one, recipe), rel=1e-5)
 
 
 def test_a_drafter_that_foretells_the_next_feature_has_no_feature_loss():
     one = teacher_forced()
-    oracle = Given(one.hidden[:, 1:].clone())
+    oracle = FixedOutput(one.hidden[:, 1:].clone())
     assert drafter_loss(oracle, one, replace(QUIET, row_weight=0.0), own=True).item() == 0
-    shifted = Given(one.hidden[:, :-1].clone())
+    shifted = FixedOutput(one.hidden[:, :-1].clone())
     assert drafter_loss(shifted, one, replace(QUIET, row_weight=0.0), own=False).item() > 0.5
 
 
@@ -90,7 +90,7 @@ def test_what_a_drafter_is_given():
     one, answer = teacher_forced(), teacher_forced(1).hidden[:, 1:].requires_grad_()
     inputs, bound = one.hidden[:, :-1], 0.1 * one.hidden[:, :-1].std().item()
     torch.manual_seed(0)
-    drafters = [Given(answer) for _ in range(40)]
+    drafters = [FixedOutput(answer) for _ in range(40)]
     for drafter in drafters:
         drafter_loss(drafter, one, replace(QUIET, noise=0.1, own_share=1.0), own=True)
         for _, ids, rope, mask in drafter.calls:
@@ -109,7 +109,7 @@ def test_what_a_drafter_is_given():
     rest[AT[1:]] = False
     assert torch.equal(own[:, rest], inputs[:, rest])
     assert not own.requires_grad
-    some = Given(answer)
+    some = FixedOutput(answer)
     drafter_loss(some, one, replace(QUIET, own_share=0.0), own=True)
     assert torch.equal(some.calls[1][0], inputs)
 
@@ -149,7 +149,7 @@ def changed(module: torch.nn.Module, update) -> set[str]:
     return {name for name, p in module.named_parameters() if not torch.equal(p, before[name])}
 
 
-class Seen(Examples):
+class LoggedExamples(Examples):
     """Examples that note which were asked for."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def test_a_drafters_update_moves_all_of_it_and_nothing_of_the_target(tmp_path):
     pair, recipe = tiny_pair(), DrafterRecipe(steps=1, batch=2, warmup=1, decay=0.0)
     drafter = pair.empty_drafter()
     target = {name: p.clone() for name, p in pair.target_model.named_parameters()}
-    moved = changed(drafter, lambda: train_drafter(drafter, pair, Seen(), recipe, tmp_path / "d.pt", ALONE))
+    moved = changed(drafter, lambda: train_drafter(drafter, pair, LoggedExamples(), recipe, tmp_path / "d.pt", ALONE))
     assert moved == {name for name, _ in drafter.named_parameters()}
     assert all(torch.equal(p, target[name]) for name, p in pair.target_model.named_parameters())
 
@@ -210,12 +210,12 @@ def test_matrices_of_the_blocks_take_muons_step_and_all_else_adams():
 
 
 def test_no_two_processes_train_a_drafter_on_the_same_pictures(tmp_path):
-    recipe, seen = DrafterRecipe(steps=2, batch=2, warmup=1), []
+    recipe, batches = DrafterRecipe(steps=2, batch=2, warmup=1), []
     for rank in range(3):
-        examples, drafter = Seen(), tiny_pair().empty_drafter()
+        examples, drafter = LoggedExamples(), tiny_pair().empty_drafter()
         train_drafter(drafter, tiny_pair(), examples, recipe, tmp_path / f"{rank}.pt", Process(torch.device("cpu"), rank, 3))
-        seen.append(examples.numbers)
-    assert seen == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+        batches.append(examples.numbers)
+    assert batches == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
     assert [path.name for path in tmp_path.iterdir()] == ["0.pt"]  # the first process writes
 
 

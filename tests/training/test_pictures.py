@@ -238,8 +238,8 @@ def test_each_unusable_picture_is_named_once_for_all_variants(tmp_path):
     records = read_records(lines(tmp_path, "a", "b", "gone"))
     skipped = encode_to(tmp_path / "tokens", tmp_path, records, ImageTokenizer(vqvae(), 4), 3)
     assert skipped == {"b.png": "unreadable", "gone.png": "missing"}
-    seen = {}
-    stream = crops.batches(crops.Crops(tmp_path, records, "train", 16, 0), 3, 0, seen)
+    unreadable = {}
+    stream = crops.batches(crops.Crops(tmp_path, records, "train", 16, 0), 3, 0, unreadable)
     for _ in range(4):
         next(stream)
-    assert seen == skipped
+    assert unreadable == skipped

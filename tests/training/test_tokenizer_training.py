@@ -53,10 +53,10 @@ def test_from_nothing_then_the_decoder_alone(folder, tmp_path, capsys):
     assert train(folder, tmp_path, "--perceptual", "0", "--rate", "2e-3", steps=0) == 0
     before = error(folder, tmp_path / "vq")
     assert train(folder, tmp_path, "--perceptual", "0", "--rate", "2e-3", steps=30) == 0
-    said = capsys.readouterr().err
-    assert "missing" in said
-    assert "unreadable" in said
-    assert "perplexity" in said
+    log = capsys.readouterr().err
+    assert "missing" in log
+    assert "unreadable" in log
+    assert "perplexity" in log
     first = error(folder, tmp_path / "vq")
     assert first < 0.9 * before
     (tmp_path / "alone").mkdir()

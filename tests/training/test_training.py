@@ -90,9 +90,9 @@ def test_the_whole_way_by_command(folder, tmp_path, capsys):
     assert "before" not in capsys.readouterr().err
     loading._pairs.clear()  # each command is a process of its own
     assert main([*drafter, "--own", "5", "--refine", "--steps", "6"]) == 0
-    said = capsys.readouterr().err
-    assert "accept length of Eagle-1" in said
-    assert "before" in said
+    log = capsys.readouterr().err
+    assert "accept length of Eagle-1" in log
+    assert "before" in log
     assert len(load_checkpoint(tmp_path / "e.own.pt")["tokens"]) == 5
     assert main(["generate", "a red rose", "--target", str(pair), "--out", str(tmp_path / "a.png")]) == 0
     assert Image.open(tmp_path / "a.png").size == (16, 16)

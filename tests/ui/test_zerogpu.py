@@ -77,9 +77,9 @@ def test_stop_ends_the_run_within_a_few_rounds_and_gives_the_gpu_back(trials):
 
 
 def test_a_closed_page_gives_the_gpu_back(trials):
-    assert trials["left"]["count"] == 1
-    assert trials["left"]["released"] < 3
-    assert trials["left"]["waits"] == 0
+    assert trials["departure"]["count"] == 1
+    assert trials["departure"]["released"] < 3
+    assert trials["departure"]["waits"] == 0
 
 
 def test_a_killed_process_is_said_so_and_the_next_run_works(trials):

@@ -65,20 +65,20 @@ def runs(
     """Figures of each (check, prompt, seed), in order: read from `path`, or run and appended there."""
     keys = [json.dumps([c.method, dict(c.settings), prompt, seed, length, common]) for c, prompt, seed in jobs]
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {one["key"]: one for one in map(json.loads, (line for line in lines if line.endswith("}")))}
-    missing = [i for i, key in enumerate(keys) if key not in known]
+    by_key = {one["key"]: one for one in map(json.loads, (line for line in lines if line.endswith("}")))}
+    missing = [i for i, key in enumerate(keys) if key not in by_key]
     if missing:
-        opened = pair()
+        loaded_pair = pair()
         with progress(len(missing), "real runs") as bar:
             for start in range(0, len(missing), LANES):
                 part = missing[start : start + LANES]
-                figures = list(map_of(opened)(lambda i: _run(opened, length, jobs[i], common), part))
+                figures = list(map_of(loaded_pair)(lambda i: _run(loaded_pair, length, jobs[i], common), part))
                 with path.open("a", encoding="utf-8") as handle:
                     for i, one in zip(part, figures, strict=True):
-                        known[keys[i]] = one
+                        by_key[keys[i]] = one
                         print(json.dumps({"key": keys[i]} | one), file=handle)
                 bar.update(len(part))
-    return [known[key] for key in keys]
+    return [by_key[key] for key in keys]
 
 
 def measured(figures: Sequence[dict[str, float]], prompts: Sequence[str]) -> dict[str, Estimate]:

@@ -33,7 +33,7 @@ class Rounds:
     p: list[Tensor]  # (R, L, M) float32
     q: list[Tensor]
     log_p: list[Tensor]  # 0 where p is 0
-    drawn: list[Tensor]  # (R, L)
+    place: list[Tensor]  # (R, L)
     ratio: list[Tensor]  # (R, L) float64, p/q of the drafted tokens
     prompt: Tensor  # (N,) int64: pictures of one prompt are not independent
 
@@ -44,10 +44,10 @@ class Rounds:
         Raises:
             ValueError: fewer were recorded, or there are fewer than two prompts.
         """
-        known = min(r.drawn.shape[1] for r in recorded)
+        shortest = min(r.place.shape[1] for r in recorded)
         names = {prompt: i for i, prompt in enumerate(dict.fromkeys(r.prompt for r in recorded))}
-        if length > known:
-            raise ValueError(f"{known} positions were recorded, and {length} are asked for. Give a larger --recorded-length.")
+        if length > shortest:
+            raise ValueError(f"{shortest} positions were recorded, and {length} are asked for. Give a larger --recorded-length.")
         if len(names) < 2:
             raise ValueError("One prompt has no error bar. Give 2 prompts or more.")
         p, q = ([getattr(r, name)[:, :length] for r in recorded] for name in ("p", "q"))
@@ -55,7 +55,7 @@ class Rounds:
             p,
             q,
             [torch.where(one > 0, one, 1.0).log() for one in p],
-            [r.drawn[:, :length] for r in recorded],
+            [r.place[:, :length] for r in recorded],
             [r.ratio[:, :length] for r in recorded],
             torch.tensor([names[r.prompt] for r in recorded]),
         )
@@ -88,7 +88,7 @@ class Estimate:
         """The difference, common prompts cancelling."""
         return Estimate(self.value - other.value, self.influence - other.influence)
 
-    def held(self, axis: "Estimate", at: float, slope: float) -> "Estimate":
+    def at_fixed(self, axis: "Estimate", at: float, slope: float) -> "Estimate":
         """The same with another figure, the axis, held at `at`, where this one moves by `slope` for each unit of it (delta method)."""
         return Estimate(self.value - slope * (axis.value - at), self.influence - slope * axis.influence)
 
@@ -168,11 +168,11 @@ def _token_rule(rounds: Rounds, i: int, omega: Tensor) -> Tensor:
 
 def _block_rule(rounds: Rounds, i: int, omega: Tensor) -> Tensor:
     """Recording i under the relaxed block rule, as `_token_rule`."""
-    weight = torch.ones(len(rounds.drawn[i]), dtype=torch.float64)
+    weight = torch.ones(len(rounds.place[i]), dtype=torch.float64)
     total = torch.zeros(4, dtype=torch.float64)
     for position, relaxation in enumerate(omega.double()):
         p, q, log_p = (rows[i][:, position].double() for rows in (rounds.p, rounds.q, rounds.log_p))
-        place = rounds.drawn[i][:, position, None]
+        place = rounds.place[i][:, position, None]
         kept = torch.minimum(q, relaxation * weight[:, None] * p)
         capped = (kept.sum(-1) > weight) & (relaxation > 1)  # the cap sorts rows: only those it may lower
         kept[capped] = block_kept(p[capped], q[capped], weight[capped], relaxation)

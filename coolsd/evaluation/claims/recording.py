@@ -37,14 +37,14 @@ class Recording:
     seed: int
     p: Tensor  # (R, L, M) float32 target rows of the drafted tokens, normalised, over the codes of each place; 0 behind these
     q: Tensor  # (R, L, M) float32 draft rows over the same codes
-    drawn: Tensor  # (R, L) int64: where among the M the drafted token is
+    place: Tensor  # (R, L) int64: where among the M the drafted token is
     accepted: Tensor  # (R,) int64 drafts that the lossless run accepted
     surprise: Tensor  # (R,) float64: Σ of log p(x) + H(p) over the tokens emitted, nats; 0 on average
 
     @property
     def ratio(self) -> Tensor:
         """p/q of the drafted tokens, (R, L) float64."""
-        p, q = (rows.gather(-1, self.drawn[..., None])[..., 0].double() for rows in (self.p, self.q))
+        p, q = (rows.gather(-1, self.place[..., None])[..., 0].double() for rows in (self.p, self.q))
         return p / q
 
 
@@ -141,12 +141,12 @@ class _Sparse:
     def add(self, draft: Draft, rows: Tensor, tokens: Sequence[int]) -> None:
         """A round: its draft, target rows (L + 1, V), and the tokens it emitted."""
         p, q = rows[:-1].float().cpu(), draft.q.float().cpu()
-        held = (p > 0) | (q > 0)
+        present = (p > 0) | (q > 0)
         width = np.uint16 if p.shape[1] <= 2**16 else np.int32
-        self.codes.append(held.nonzero()[:, 1].numpy().astype(width))
-        for kept, dense in ((self.p, p), (self.q, q)):
-            kept.append((dense[held] * SCALE).half().numpy())
-        self.counts.append(held.sum(-1).numpy().astype(np.int32))
+        self.codes.append(present.nonzero()[:, 1].numpy().astype(width))
+        for store, dense in ((self.p, p), (self.q, q)):
+            store.append((dense[present] * SCALE).half().numpy())
+        self.counts.append(present.sum(-1).numpy().astype(np.int32))
         self.drafted.append(draft.tokens.cpu().numpy().astype(width))
         self.accepted.append(len(tokens) - 1)
         self.surprise.append(float(surprise(rows[: len(tokens)].cpu(), torch.tensor(tokens)).sum()))
@@ -174,29 +174,29 @@ def record(pair: Pair, prompt: str, seed: int, length: int, settings: dict[str, 
     def keep(draft: Draft, rows: Tensor) -> None:
         latest[:] = [(draft, rows)]
 
-    kept = _Sparse.empty()
+    sparse = _Sparse.empty()
     for event in stream(WatchedPair(pair, keep), prompt, "eagle1", seed=seed, tree="chain", draft_length=length, **settings):
         if event.drafted == length:
-            kept.add(*latest[0], event.tokens)
-    if not kept.counts:
+            sparse.add(*latest[0], event.tokens)
+    if not sparse.counts:
         raise ValueError(f"No round of {pair.name} drafts {length} tokens: the picture is too short. Give a smaller --recorded-length.")
-    return kept.arrays()
+    return sparse.arrays()
 
 
 def unpack(prompt: str, seed: int, arrays: dict[str, np.ndarray]) -> Recording:
     """A recording from its compact form."""
     counts = torch.from_numpy(arrays["counts"]).long()
-    held = torch.arange(int(counts.max())) < counts[..., None]
+    present = torch.arange(int(counts.max())) < counts[..., None]
 
     def padded(name: str, fill: float = 0.0) -> Tensor:
         flat = torch.from_numpy(arrays[name].astype(np.float32))
-        return torch.full(held.shape, fill).masked_scatter(held, flat)
+        return torch.full(present.shape, fill).masked_scatter(present, flat)
 
     p, q = (padded(name) for name in ("p", "q"))
     drafted = torch.from_numpy(arrays["drafted"].astype(np.float32))
-    drawn = (padded("codes", -1.0) == drafted[..., None]).to(torch.uint8).argmax(-1)
+    place = (padded("codes", -1.0) == drafted[..., None]).to(torch.uint8).argmax(-1)
     p, q = (rows / rows.sum(-1, keepdim=True) for rows in (p, q))
-    return Recording(prompt, seed, p, q, drawn, torch.from_numpy(arrays["accepted"]), torch.from_numpy(arrays["surprise"]))
+    return Recording(prompt, seed, p, q, place, torch.from_numpy(arrays["accepted"]), torch.from_numpy(arrays["surprise"]))
 
 
 # ---- on disk

@@ -115,8 +115,8 @@ def matched(on: Evaluator, family: Family, axis: str, at: float) -> Matched | No
         return None
     strength, slopes = strengths[0], [(b - a) / run for a, b in zip(first, second, strict=True)]
     exact = on.totals(family, strength).estimates
-    held = {name: exact[name].held(exact[axis], at, slope) for name, slope in zip(MEASURES, slopes, strict=True) if name != axis}
-    return Matched(family, strength, family.make(strength, on.rounds.length), held)
+    estimates = {name: exact[name].at_fixed(exact[axis], at, slope) for name, slope in zip(MEASURES, slopes, strict=True) if name != axis}
+    return Matched(family, strength, family.make(strength, on.rounds.length), estimates)
 
 
 def table(on: Evaluator, axis: str, at: float, families: Sequence[Family] = FAMILIES, reference: str = REFERENCE) -> dict[str, Any]:

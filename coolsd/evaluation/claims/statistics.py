@@ -83,8 +83,8 @@ class Effect:
 
 def resampled(prompts: int, replicates: int = REPLICATES, seed: int = 0) -> Tensor:
     """How often each prompt is in each replicate, (1 + replicates, prompts) float64; the first row is the sample itself."""
-    drawn = torch.randint(prompts, (replicates, prompts), generator=torch.Generator().manual_seed(seed))
-    counts = torch.zeros(replicates, prompts, dtype=torch.float64).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
+    picks = torch.randint(prompts, (replicates, prompts), generator=torch.Generator().manual_seed(seed))
+    counts = torch.zeros(replicates, prompts, dtype=torch.float64).scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
     return torch.cat((torch.ones(1, prompts, dtype=torch.float64), counts))
 
 

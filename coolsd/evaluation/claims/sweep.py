@@ -121,21 +121,21 @@ def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, A
     key = json.dumps({"k": size.nearest, "caps": size.caps, **common})
     stored = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     # A line without distances is from before they were measured.
-    known = {e["prompt"]: OneStep(e["found"], e["distances"]) for e in stored if e["key"] == key and "distances" in e}
-    missing = [prompt for prompt in prompts if prompt not in known]
+    by_prompt = {e["prompt"]: OneStep(e["found"], e["distances"]) for e in stored if e["key"] == key and "distances" in e}
+    missing = [prompt for prompt in prompts if prompt not in by_prompt]
     if not missing:
-        return [known[prompt] for prompt in prompts]
+        return [by_prompt[prompt] for prompt in prompts]
     table = neighbours(pair.codebook).cpu()
     rules = [[[Lantern(table, min(k, table.shape[1]), cap, best) for cap in size.caps] for best in (True, False)] for k in size.nearest]
     with progress(len(missing), "prompts for the residuals") as bar:
         for prompt in missing:
             rows = list(drafted_rows(pair, prompt, common))
             residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
-            known[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
+            by_prompt[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
             with path.open("a") as handle:
-                print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": known[prompt].distances}), file=handle)
+                print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": by_prompt[prompt].distances}), file=handle)
             bar.update()
-    return [known[prompt] for prompt in prompts]
+    return [by_prompt[prompt] for prompt in prompts]
 
 
 def code_features(pair: Pair, samples: Sequence[Sample]) -> Tensor:

@@ -135,16 +135,16 @@ def lossless_verdicts(
     """
     claim, out = "lossless methods agree with plain AR", []
     control_moved = Effect.of(points[control]["log_prob_difference"], prompts)
-    seen = control_moved.side() != 0 or same_law[control] < REJECTED
+    control_differs = control_moved.side() != 0 or same_law[control] < REJECTED
     for label in lossless:
         moved = Effect.of(points[label]["log_prob_difference"], prompts)
         differs = same_law[label] < REJECTED or float(points[label]["bias"][0]) > 1e-6
-        outcome = "disagrees" if differs else "agrees" if seen and not moved.side() else "undecided"
+        outcome = "disagrees" if differs else "agrees" if control_differs and not moved.side() else "undecided"
         measure = f"one law with AR: p = {same_law[label]:.3f}; bias {float(points[label]['bias'][0]):.1e}; log-probability"
         out.append(Verdict("a", claim, f"{label} - ar", measure, True, outcome, moved))
     measure = f"one law with AR: p = {same_law[control]:.3f}; log-probability"
     claim = "the test sees a relaxed method differ (control)"
-    return [*out, Verdict("a", claim, f"{control} - ar", measure, False, "agrees" if seen else "undecided", control_moved)]
+    return [*out, Verdict("a", claim, f"{control} - ar", measure, False, "agrees" if control_differs else "undecided", control_moved)]
 
 
 # (part, a, b, whether the paper says that a is ahead of b)

@@ -36,10 +36,10 @@ def _log_probs(samples: Sequence[Sample]) -> Tensor:
 def drift_figures(samples: Sequence[Sample]) -> dict[str, Any] | None:
     """Mean of log p + H a token over pictures, 0 where tokens are drawn from the target, with its error and the number of tokens that the
     target cannot emit; None where pictures were stored without it."""
-    known = [s.drift for s in samples if s.drift is not None]
-    if len(known) < len(samples):
+    drifts = [s.drift for s in samples if s.drift is not None]
+    if len(drifts) < len(samples):
         return None
-    return asdict(mean_estimate(torch.tensor(known, dtype=torch.float64))) | {"outside": sum(s.outside for s in samples)}
+    return asdict(mean_estimate(torch.tensor(drifts, dtype=torch.float64))) | {"outside": sum(s.outside for s in samples)}
 
 
 def variant_figures(samples: Sequence[Sample], features: Tensor, photos: Tensor) -> dict[str, Any]:

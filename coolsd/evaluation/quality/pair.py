@@ -85,19 +85,19 @@ def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFig
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
     file.write_text("".join(lines), encoding="utf-8")
-    known = {tuple(entry[:2]): entry[2:] for entry in map(json.loads, lines) if len(entry) == 4}
+    by_key = {tuple(entry[:2]): entry[2:] for entry in map(json.loads, lines) if len(entry) == 4}
     wanted = []
     for i, (number, codes) in enumerate(zip(measured.numbers.tolist()[:count], measured.codes.tolist(), strict=False)):
         wordings = photos[number].wordings
         wanted.append((wordings[np.random.default_rng(i).integers(len(wordings))], codes))
     keys = [(caption, zlib.crc32(repr(codes).encode())) for caption, codes in wanted]
-    if missing := [i for i, key in enumerate(keys) if key not in known]:
+    if missing := [i for i, key in enumerate(keys) if key not in by_key]:
         with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
             for i in missing:
-                known[keys[i]] = [-log_prob(pair, *wanted[i], scale) for scale in (1.0, 0.0)]
-                print(json.dumps([*keys[i], *known[keys[i]]], ensure_ascii=False), file=handle, flush=True)
+                by_key[keys[i]] = [-log_prob(pair, *wanted[i], scale) for scale in (1.0, 0.0)]
+                print(json.dumps([*keys[i], *by_key[keys[i]]], ensure_ascii=False), file=handle, flush=True)
                 bar.update()
-    return torch.tensor([known[key] for key in keys])
+    return torch.tensor([by_key[key] for key in keys])
 
 
 def target_figures(losses: Tensor) -> dict[str, Any]:
@@ -157,12 +157,12 @@ def photo_probe(study: Study, valid: Sequence[Record], measured: PhotoFigures, a
     Returns also how well it names reconstructions of valid photos: what a perfect target would reach.
     """
     train = chosen(study.photos, "train", a_label=a_kind)
-    known = study.measure(train)
-    probe = fit_probe(known.features, [train[n].label for n in known.numbers.tolist()])
+    fitted_on = study.measure(train)
+    probe = fit_probe(fitted_on.features, [train[n].label for n in fitted_on.numbers.tolist()])
     rows = [i for i, n in enumerate(measured.numbers.tolist()) if valid[n].label in probe.names]
     labels = [valid[measured.numbers[i]].label for i in rows]
     rank, scene = probe.rank(measured.features[rows], labels), torch.tensor([label in PLACES for label in labels])
-    figures = {"photos": len(known.numbers), "kinds": len(probe.names), "trained_on": "reconstructions of training photos"}
+    figures = {"photos": len(fitted_on.numbers), "kinds": len(probe.names), "trained_on": "reconstructions of training photos"}
     for name, which, limit in (("scene_top1", scene, 1), ("flower_top5", ~scene, 5), ("flower_top1", ~scene, 1)):
         if which.any():
             figures[f"valid_{name}"] = (rank[which] < limit).double().mean().item()

@@ -68,7 +68,7 @@ def random_pair(name: str, device: str, dtype: torch.dtype, layers: int | None =
     Raises:
         LoadError: not a released target.
     """
-    names = [known for known, spec in CATALOG.items() if spec.random]
+    names = [name for name, spec in CATALOG.items() if spec.random]
     if name not in names:
         raise LoadError(f"There are no sizes for {name!r}. Choose one of: {', '.join(names)}.")
     return CATALOG[name].random(build=partial(_filled, device=device, dtype=dtype), layers=layers)

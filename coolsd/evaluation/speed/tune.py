@@ -155,8 +155,8 @@ class TuneResult:
 
     def best(self, chains: bool | None = None) -> int:
         """Index of the fastest row: of all, of the chains (True) or of the trees (False)."""
-        kept = [i for i, s in enumerate(self.settings) if chains is None or chains == (s["tree"] == "chain")]
-        return min(kept, key=lambda i: self.rows[i].seconds)
+        candidates = [i for i, s in enumerate(self.settings) if chains is None or chains == (s["tree"] == "chain")]
+        return min(candidates, key=lambda i: self.rows[i].seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

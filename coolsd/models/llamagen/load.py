@@ -189,8 +189,8 @@ def target_config(folder: Path, expected: LlamaGenConfig | None = None) -> Llama
     data = read_json(folder / "config.json")
     if expected is not None:
         data = {theirs: getattr(expected, ours) for ours, theirs in TARGET_SIZES.items()} | {"block_size": expected.image_tokens} | data
-        if (given := read_number(folder, data, "rms_norm_eps", expected.norm_eps)) != expected.norm_eps:
-            log.warning("%s: rms_norm_eps %g is not used; the model has %g", folder, given, expected.norm_eps)
+        if (eps := read_number(folder, data, "rms_norm_eps", expected.norm_eps)) != expected.norm_eps:
+            log.warning("%s: rms_norm_eps %g is not used; the model has %g", folder, eps, expected.norm_eps)
             data["rms_norm_eps"] = expected.norm_eps
         if _grid(folder, data) != expected.grid:
             here, there = _grid(folder, data), expected.grid

@@ -78,12 +78,12 @@ class LlamaGenTarget:
         return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs))
 
     def _pass(
-        self, span: int | None, tokens: Tensor, depth: Tensor, seen: Tensor, start: int | Tensor, pad: int | Tensor
+        self, span: int | None, tokens: Tensor, depth: Tensor, ancestry: Tensor, start: int | Tensor, pad: int | Tensor
     ) -> tuple[Tensor, Tensor]:
         """Guided logits and features of a pass; with a span its shapes do not depend on what is committed."""
         position, x = CachePosition(start, span), self.model.tok_embeddings(tokens).expand(self.branches, -1, -1)
         rope = self.rope.index_select(0, depth + start + pad)
-        hidden = self.model(x, rope, position.mask_unless_all(seen), self.cache, start=position.slots(0, len(tokens)))
+        hidden = self.model(x, rope, position.mask_unless_all(ancestry), self.cache, start=position.slots(0, len(tokens)))
         return guided(self.model.output(hidden), self.scale), hidden
 
     def keep(self, path: list[int]) -> None:

@@ -63,7 +63,7 @@ class Layout:
     nodes: list[list[int]]  # entries of each code
     source: Tensor  # (E,) the code of each entry, -1 for a new line
     depth: Tensor  # (E,)
-    seen: Tensor  # (E, E)
+    ancestry: Tensor  # (E, E)
     ends: Tensor  # (T, 2) of each code, and the last entry before the next one
 
 
@@ -165,18 +165,18 @@ class LuminaTarget:
         """One pass over codes (T,), with the new lines that they call for; logits (T, V), hidden (B, T, 2, D)."""
         plan, start = layout(parents, self.done % self.grid, self.grid, self.rope.device), self.cache.committed
         self._nodes = plan.nodes
-        inputs = (tokens.to(self.rope.device), plan.source, plan.depth, plan.seen, plan.ends)
+        inputs = (tokens.to(self.rope.device), plan.source, plan.depth, plan.ancestry, plan.ends)
         if self.workspace is None:
             return Step(*self._pass(None, *inputs, start, self.pad))
         span = self.cache.span(start + len(plan.source))
         return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
 
     def _pass(self, span: int | None, tokens: Tensor, *rest: Tensor | int) -> tuple[Tensor, Tensor]:
-        """Guided logits and features. rest: source, depth, seen and ends of the layout, then start and pad of the cache."""
-        source, depth, seen, ends, start, pad = rest
+        """Guided logits and features. rest: source, depth, ancestry and ends of the layout, then start and pad of the cache."""
+        source, depth, ancestry, ends, start, pad = rest
         position = CachePosition(start, span)
         ids = torch.where(source < 0, self.ids.line, tokens[source] + self.ids.first)
-        rope, mask = self.rope_rows(depth + start, pad), self.visible(position.mask(seen), pad)
+        rope, mask = self.rope_rows(depth + start, pad), self.visible(position.mask(ancestry), pad)
         hidden = self.model(ids.expand(self.branches, -1), rope, mask, self.cache, position.slots(0, len(source)))
         hidden = hidden[:, ends]
         return guided(self.head(hidden[:, :, 1]), self.scale), hidden
@@ -234,11 +234,11 @@ class LineEntries(DraftEntries):
         self.target = target
         self.done = 0  # codes observed
 
-    def _entries(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor, rank: Tensor) -> Tensor:
+    def _entries(self, position: CachePosition, hidden: Tensor, ids: Tensor, ancestry: Tensor, rank: Tensor) -> Tensor:
         """A pass over entries: features (B, E, D), the ids that follow them (E,), what they see (E, U + E), their ranks behind the
         committed entries (E,)."""
-        rope, mask = self.target.rope_rows(rank + position.start, position.pad), self.target.visible(position.mask(seen), position.pad)
-        return self.model(hidden, ids[None], rope, mask, self.cache, position.slots(seen.shape[1] - len(ids), len(ids)))
+        rope, mask = self.target.rope_rows(rank + position.start, position.pad), self.target.visible(position.mask(ancestry), position.pad)
+        return self.model(hidden, ids[None], rope, mask, self.cache, position.slots(ancestry.shape[1] - len(ids), len(ids)))
 
     def observe(self, hidden: Tensor, tokens: Tensor) -> None:
         """Take in committed features (B, T, 2, D); those of the prompt pair with its own next tokens."""
@@ -246,15 +246,17 @@ class LineEntries(DraftEntries):
             self._begin(hidden, tokens)
         else:
             source, at = observation(len(tokens), self.done % self.target.grid, self.target.grid, hidden.device)
-            seen = tree_tensors(chain(len(source)), hidden.device)[1]
-            (self.feature,) = self.run(self._observed, ("observe",), len(source), hidden, tokens.to(hidden.device), source, at, seen)
+            ancestry = tree_tensors(chain(len(source)), hidden.device)[1]
+            (self.feature,) = self.run(self._observed, ("observe",), len(source), hidden, tokens.to(hidden.device), source, at, ancestry)
             self.cache.keep(list(range(len(source))))
         self.done += len(tokens)
 
-    def _observed(self, position: CachePosition, hidden: Tensor, tokens: Tensor, source: Tensor, at: Tensor, seen: Tensor) -> tuple[Tensor]:
+    def _observed(
+        self, position: CachePosition, hidden: Tensor, tokens: Tensor, source: Tensor, at: Tensor, ancestry: Tensor
+    ) -> tuple[Tensor]:
         ids = torch.where(source < 0, self.target.ids.line, tokens[source] + self.target.ids.first)
         features = hidden.flatten(1, 2).index_select(1, at)
-        output = self._entries(position, features, ids, seen, torch.arange(len(ids), device=ids.device))
+        output = self._entries(position, features, ids, ancestry, torch.arange(len(ids), device=ids.device))
         return (output[:, -1:].contiguous(),)
 
     def _begin(self, hidden: Tensor, tokens: Tensor) -> None:
@@ -281,29 +283,31 @@ class LineEntries(DraftEntries):
         """See DraftEntries.most: each node may call for a new line."""
         return 2 * nodes + 1
 
-    def root(self, position: CachePosition, feature: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def root(self, position: CachePosition, feature: Tensor, ancestry: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """See DraftEntries.root."""
-        return self._line(position, feature, seen, 0) if self.target.ends_row(self.done - 1) else (feature, seen)
+        return self._line(position, feature, ancestry, 0) if self.target.ends_row(self.done - 1) else (feature, ancestry)
 
     def append(
-        self, position: CachePosition, hidden: Tensor, codes: Tensor, seen: Tensor | None, depth: int
+        self, position: CachePosition, hidden: Tensor, codes: Tensor, ancestry: Tensor | None, depth: int
     ) -> tuple[Tensor, Tensor | None]:
         """See DraftEntries.append."""
         lines = (self.done + depth) // self.target.grid - (self.done - 1) // self.target.grid  # new lines since the last observed code
-        features, seen = self.level(position, hidden, codes + self.target.ids.first, seen, depth + lines)
+        features, ancestry = self.level(position, hidden, codes + self.target.ids.first, ancestry, depth + lines)
         ends = self.target.ends_row(self.done + depth)
-        return self._line(position, features, seen, depth + lines + 1) if ends else (features, seen)
+        return self._line(position, features, ancestry, depth + lines + 1) if ends else (features, ancestry)
 
-    def _line(self, position: CachePosition, features: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+    def _line(self, position: CachePosition, features: Tensor, ancestry: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
         """A new line after each entry of a level; the drafter's own feature stands in for the target's."""
         ids = torch.full(features.shape[1:2], self.target.ids.line, device=features.device)
-        return self.level(position, features, ids, seen, rank)
+        return self.level(position, features, ids, ancestry, rank)
 
-    def level(self, position: CachePosition, hidden: Tensor, ids: Tensor, seen: Tensor | None, rank: int) -> tuple[Tensor, Tensor | None]:
+    def level(
+        self, position: CachePosition, hidden: Tensor, ids: Tensor, ancestry: Tensor | None, rank: int
+    ) -> tuple[Tensor, Tensor | None]:
         """A pass over entries of one rank behind the committed ones: ids (E,) with the features (B, E, D) they continue."""
-        now = after(seen, len(ids), rank, ids.device)
+        now = after(ancestry, len(ids), rank, ids.device)
         features = self._entries(position, hidden, ids, now, torch.full((len(ids),), rank, device=ids.device))
-        return features, None if seen is None else now
+        return features, None if ancestry is None else now
 
 
 @dataclass

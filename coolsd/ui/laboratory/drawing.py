@@ -85,7 +85,7 @@ def describe(p: Tensor, q: Tensor, result: OneToken, knobs: Knobs) -> dict[str, 
     if knobs.choice in LANTERNS and not knobs.optimal:
         residual = OWN_RESIDUAL
     why_accept = f"The overlap Σ min(p, q) is {two(overlap)}: what lossless decoding accepts."
-    if not torch.equal(result.drawn, q):
+    if not torch.equal(result.draft_row, q):
         why_accept = f"The drafts are not drawn from q: p overlaps with their true row by {two(overlap)}."
     if extra > EXACT:
         why_accept += f" This rule keeps {two(extra)} more."
@@ -141,16 +141,16 @@ def _parts(p: Tensor, result: OneToken) -> dict[str, Any]:
         kept.tolist(),
         result.extra.tolist(),
         result.recovered.tolist(),
-        (result.drawn - result.kept).clamp(min=0).tolist(),
+        (result.draft_row - result.kept).clamp(min=0).tolist(),
         result.overlap.tolist(),
         result.accept_prob.tolist(),
-        result.drawn.tolist(),
+        result.draft_row.tolist(),
         strict=True,
     )
-    highest = max(float(row.max()) for row in (p, result.law, result.drawn))
+    highest = max(float(row.max()) for row in (p, result.law, result.draft_row))
     tokens = [
-        {"p": [kept, extra, recovered], "q": [kept, extra, rejected], "overlap": overlap, "f": f"f {f:.2f}" if drawn > 0 else "–"}
-        for kept, extra, recovered, rejected, overlap, f, drawn in columns
+        {"p": [kept, extra, recovered], "q": [kept, extra, rejected], "overlap": overlap, "f": f"f {f:.2f}" if q_token > 0 else "–"}
+        for kept, extra, recovered, rejected, overlap, f, q_token in columns
     ]
     return {"tokens": tokens, "scale": next((s for s in SCALES if highest <= 0.94 * s), 1.0)}
 
