@@ -16,7 +16,7 @@ from coolsd.ui.page import build, launch_options
 METHODS = coolsd.METHODS
 
 
-def slow_stream(delay, held=None):
+def slow_stream(delay, brake=None):
     """A stream whose rounds take a while; the few plain AR steps timed beforehand do not.
 
     While `held` is set rounds take longer, and stand still from the fourth on.
@@ -26,7 +26,7 @@ def slow_stream(delay, held=None):
         timed = settings["max_tokens"] is not None
         for event in coolsd.stream(*args, **settings):
             time.sleep(0 if timed else delay)
-            while held and held.is_set() and not timed:
+            while brake and brake.is_set() and not timed:
                 time.sleep(0.2)
                 if event.index < 3:
                     break
@@ -35,19 +35,19 @@ def slow_stream(delay, held=None):
     return stream
 
 
-def backend(stream=coolsd.stream, load=None):
+def tiny_backend(stream=coolsd.stream, load=None):
     return Backend(load or (lambda name: tiny_pair()), stream, METHODS)
 
 
-def asked(**changes):
+def request_with(**changes):
     return controls.read({**controls.DEFAULTS, **changes}, METHODS)
 
 
-def views(made, **changes):
-    return list(compare(made, Loader(made.load), asked(**changes)))
+def views(backend, **changes):
+    return list(compare(backend, Loader(backend.load), request_with(**changes)))
 
 
-def sent(view, number):
+def lane_data(view, number):
     """What the browser is sent of a lane."""
     return view.lanes["lanes"][number]
 
@@ -58,8 +58,8 @@ def counts(view):
 
 
 @contextmanager
-def served(made, recorded):
-    demo = build(made, recorded)
+def served(backend, recorded):
+    demo = build(backend, recorded)
     options = launch_options(demo)
     demo.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, **options)
     try:

@@ -138,7 +138,7 @@ def test_the_plan_counts_the_lanes():
 
 
 def test_lanes_that_do_not_fit_run_one_after_the_other_and_say_so(monkeypatch):
-    from pages import backend, views
+    from pages import tiny_backend, views
 
     pair = tiny_pair()
     assert pair.holds(3, 4.0)
@@ -151,9 +151,9 @@ def test_lanes_that_do_not_fit_run_one_after_the_other_and_say_so(monkeypatch):
                 order.append(settings["method"])
             yield event
 
-    sequence = views(backend(stream))
+    sequence = views(tiny_backend(stream))
     assert any("one lane after the other" in view.status for view in sequence)
     assert [m for i, m in enumerate(order) if order[i - 1 : i] != [m]] == ["eagle1", "coolsd", "ar"]
     order.clear()
-    assert not any("one lane after the other" in view.status for view in views(backend(stream), plain=False))
+    assert not any("one lane after the other" in view.status for view in views(tiny_backend(stream), plain=False))
     assert sum(a != b for a, b in pairwise(order)) > 2

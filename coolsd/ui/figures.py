@@ -18,6 +18,6 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
         name: {"title": method.title, "omega": method.form or "none", "tree": method.tree, "chooses": "tree" in method.uses}
         for name, method in methods.items()
     }
-    forms = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}
-    trees = {tree: {"depth": depth(form), "chain": form == chain(depth(form))} for tree, form in forms.items()}
+    tree_shapes = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}
+    trees = {tree: {"depth": depth(form), "chain": form == chain(depth(form))} for tree, form in tree_shapes.items()}
     return {"methods": forms, "trees": trees, "frontiers": {str(length): points for length, points in frontiers().items()}}

@@ -33,7 +33,7 @@ def view_of(bundle: Bundle, backend: Backend, status: str, room: bool = True) ->
     if room and len(runs) == 2:
         board.lanes.append(lanes.Lane(replace(run.settings, method="ar"), run.grid, "empty"))
         view.lanes = lanes.view(board.lanes, board.target)
-    view.headline = view.headline | {"asked": matters(of_run(run.target, runs[0].settings, run.settings), backend.methods)}
+    view.headline = view.headline | {"conditions": matters(of_run(run.target, runs[0].settings, run.settings), backend.methods)}
     return view
 
 

@@ -306,7 +306,7 @@ class Page:
         try:
             for view in compare(self.backend, self.loader, self.validated(values), until, self.door, api.visitor(request)):
                 if view.headline and not view.headline.get("keep"):
-                    view.headline |= {"asked": conditions}
+                    view.headline |= {"conditions": conditions}
                 if view.ended:
                     self.stops.pop(request.session_hash, None)
                     if stop.is_set() and view.tone == "good":

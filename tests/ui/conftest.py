@@ -5,7 +5,7 @@ import shutil
 import threading
 
 import pytest
-from pages import backend, served, slow_stream, visit
+from pages import served, slow_stream, tiny_backend, visit
 
 import coolsd
 from coolsd import exports
@@ -33,7 +33,7 @@ def gate():
 
 
 @pytest.fixture
-def held(gate):
+def brake(gate):
     """Until it is cleared no run gets far, however long the browser takes."""
     gate.set()
     yield gate
@@ -44,10 +44,10 @@ def held(gate):
 def address(tmp_path_factory, gate):
     """A page whose rounds take long enough to be seen, with a recorded comparison."""
     folder = tmp_path_factory.mktemp("runs")
-    made = backend(slow_stream(0.05, gate))
-    runs = [coolsd.generate(made.load("meadow"), "a lake", method) for method in ("eagle1", "coolsd")]
+    backend = tiny_backend(slow_stream(0.05, gate))
+    runs = [coolsd.generate(backend.load("meadow"), "a lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
-    with served(made, folder) as demo:
+    with served(backend, folder) as demo:
         yield demo.local_url
 
 

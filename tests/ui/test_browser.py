@@ -44,7 +44,7 @@ def test_alive_before_anything_is_pressed(still):
     assert still.locator(".answer .big").first.inner_text().endswith("×")
 
 
-def test_from_generate_to_downloads_on_one_chart(page, held):
+def test_from_generate_to_downloads_on_one_chart(page, brake):
     page.evaluate("document.querySelector('.chart').mine = true")
     page.evaluate(SHIFTS)
     prompt(page).fill(MARKUP)
@@ -53,7 +53,7 @@ def test_from_generate_to_downloads_on_one_chart(page, held):
     page.keyboard.press("Enter")
     wait_for_lane(page, "reference", "running")
     assert not button(page, "Generate").is_enabled()
-    held.clear()
+    brake.clear()
     wait_for_lane(page, "relaxed", "done")
     page.wait_for_selector("a[data-json]:visible")
     assert button(page, "Generate").is_enabled()
@@ -74,11 +74,11 @@ def test_from_generate_to_downloads_on_one_chart(page, held):
     assert page.locator("[data-key=relaxed] img").get_attribute("alt").startswith(MARKUP)
 
 
-def test_stop_is_the_last_word_and_keeps_what_was_decoded(page, held):
+def test_stop_is_the_last_word_and_keeps_what_was_decoded(page, brake):
     button(page, "Generate").click()
     wait_for_lane(page, "reference", "running")
     button(page, "Stop").click()
-    held.clear()
+    brake.clear()
     status(page, "Stopped")
     page.wait_for_timeout(1000)  # nothing may come after it
     status(page, "Stopped")
@@ -93,14 +93,14 @@ def test_stop_is_the_last_word_and_keeps_what_was_decoded(page, held):
     assert "-stopped-" in download.value.suggested_filename
 
 
-def test_stop_at_any_moment_ends_in_stopped(page, held):
+def test_stop_at_any_moment_ends_in_stopped(page, brake):
     for wait in (0, 150, 400):  # before the run has begun, while it is prepared, while it decodes
-        held.set()
+        brake.set()
         button(page, "Generate").click()
         page.wait_for_selector("button:not([disabled]):text-is('Stop')")
         page.wait_for_timeout(wait)
         button(page, "Stop").click()
-        held.clear()
+        brake.clear()
         status(page, "Stopped")
         page.wait_for_selector("button:not([disabled]):text-is('Generate')")
 
@@ -123,14 +123,14 @@ def test_methods_whose_settings_were_hidden_run_as_they_are_offered(page):
         status(page, "Done on")
 
 
-def test_second_person_waits_visibly_and_gets_their_own_picture(browser, address, held):
+def test_second_person_waits_visibly_and_gets_their_own_picture(browser, address, brake):
     first, second = visit(browser, address), visit(browser, address)
     for page, words, seen in ((first, "first lake", "Decoding"), (second, "second lake", "Waiting for your turn")):
         prompt(page).fill(words)
         prompt(page).press("Enter")
         status(page, seen)
     assert second.locator("[data-key=reference]").evaluate(STATE) == "recorded"
-    held.clear()
+    brake.clear()
     for page, words in ((first, "first lake"), (second, "second lake")):
         wait_for_lane(page, "relaxed", "done")
         assert page.locator("[data-key=relaxed] img").get_attribute("alt").startswith(words)

@@ -13,7 +13,7 @@ SIZES = [(400, 800), (1280, 720), (1920, 1080)]
 AXE = Path(os.environ.get("AXE", Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"))
 
 
-def shown(page, lane="relaxed"):
+def progress(page, lane="relaxed"):
     """Rounds and tokens that a lane shows."""
     return [int(page.locator(f"[data-key={lane}]").get_attribute(f"data-{what}")) for what in ("rounds", "tokens")]
 
@@ -40,24 +40,24 @@ def plain(still):
 
 
 def test_rounds_are_stepped_and_scrubbed_by_keys_also_with_the_server_gone(plain):
-    whole = shown(plain)
+    whole = progress(plain)
     assert whole[1] == 16
     plain.context.set_offline(True)
     press(plain, "Home")
-    assert shown(plain) == [0, 0]
+    assert progress(plain) == [0, 0]
     assert plain.locator("[data-key=relaxed] .numbers .calls dd").inner_text() == "–"
     press(plain, "ArrowRight")
-    assert shown(plain) == [1, 1]
+    assert progress(plain) == [1, 1]
     assert plain.locator("[data-key=relaxed] .numbers .calls dd").inner_text() == "1"
     assert plain.locator("[data-key=relaxed] .masked").is_visible()
     plain.locator(".scrubber").fill("2")
     settle(plain)
-    assert shown(plain)[0] == 2
+    assert progress(plain)[0] == 2
     plain.get_by_role("button", name="seconds", exact=True).click()
     assert plain.locator(".where").inner_text().endswith(" s")
     plain.get_by_role("button", name="calls", exact=True).click()
     press(plain, "End")
-    assert shown(plain) == whole
+    assert progress(plain) == whole
     plain.context.set_offline(False)
 
 

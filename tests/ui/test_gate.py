@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import gradio as gr
 import httpx
 import pytest
-from pages import backend, served, session, slow_stream
+from pages import served, session, slow_stream, tiny_backend
 
 from coolsd.settings import SETTINGS
 from coolsd.ui import controls
@@ -21,13 +21,13 @@ VALUES = [controls.DEFAULTS[name] for name in controls.CONTROLS]
 
 
 @pytest.fixture(scope="module")
-def made():
-    return backend(slow_stream(0.15))
+def backend():
+    return tiny_backend(slow_stream(0.15))
 
 
 @pytest.fixture(scope="module")
-def demo(made, tmp_path_factory):
-    with served(made, tmp_path_factory.mktemp("none")) as page:
+def demo(backend, tmp_path_factory):
+    with served(backend, tmp_path_factory.mktemp("none")) as page:
         yield page
 
 
@@ -137,14 +137,14 @@ def test_odd_parameters_of_the_endpoint_are_refused_in_words(client):
 # --- who listens
 
 
-def test_runs_nobody_listens_to_hold_no_one_up(made, demo, client):
+def test_runs_nobody_listens_to_hold_no_one_up(backend, demo, client):
     for i in range(3):
         body = {"data": VALUES, "fn_index": run_index(demo), "session_hash": f"deaf{i}"}
         assert client.post("/gradio_api/queue/join", json=body).status_code == 200
     began = time.monotonic()
-    while len(made.run_queue._line) == 0 and time.monotonic() - began < 10:
+    while len(backend.run_queue._line) == 0 and time.monotonic() - began < 10:
         time.sleep(0.02)
-    while made.run_queue._line and time.monotonic() - began < 30:
+    while backend.run_queue._line and time.monotonic() - began < 30:
         time.sleep(0.02)
     assert time.monotonic() - began < 5
 
@@ -175,7 +175,7 @@ def test_listeners_count_streams_by_name():
 def test_a_stopped_prepare_does_not_lock_its_session_out(tmp_path, monkeypatch):
     from coolsd.ui.backend import Loader
 
-    page = Page(backend(), Loader(backend().load))
+    page = Page(tiny_backend(), Loader(tiny_backend().load))
     with gr.Blocks():
         page.draw(tmp_path)
     page.prepare(session("a"), *VALUES)

@@ -29,9 +29,9 @@ def js(browser):
     page.route("**/*", answer)
     page.goto(ORIGIN)
 
-    def call(module, expression, *given):
-        script = f"async (given) => {{ const m = await import('{ORIGIN}{module}.js'); return {expression}; }}"
-        return page.evaluate(script, list(given))
+    def call(module, expression, *args):
+        script = f"async (args) => {{ const m = await import('{ORIGIN}{module}.js'); return {expression}; }}"
+        return page.evaluate(script, list(args))
 
     yield call
     page.close()
@@ -72,10 +72,10 @@ SCHEDULES = [
 
 
 def test_omega_is_the_projects_own(js):
-    given = [{**Settings(prompt="x").to_dict(), **changes} for changes in SCHEDULES]
-    asked = [{**values, "mu_auto": values["mu"] is None} for values in given]
-    drawn = js("schedule", "given[1].map((s) => m.schedule(given[0], s))", figures.shapes(coolsd.METHODS), asked)
-    for values, omega in zip(given, drawn, strict=True):
+    schedules = [{**Settings(prompt="x").to_dict(), **changes} for changes in SCHEDULES]
+    queries = [{**values, "mu_auto": values["mu"] is None} for values in schedules]
+    rows = js("schedule", "args[1].map((s) => m.schedule(args[0], s))", figures.shapes(coolsd.METHODS), queries)
+    for values, omega in zip(schedules, rows, strict=True):
         assert omega == pytest.approx(coolsd.omega(Settings(**values)).tolist(), rel=1e-6), values
 
 
@@ -86,22 +86,22 @@ def test_f_and_the_cost_of_a_step_are_those_of_the_rule(js):
     p, q = p / p.sum(), q / q.sum()
     for omega in (0.3, 1.0, 1.7, 20.0):
         rule = Relaxed(torch.tensor([omega], dtype=torch.float64))
-        f = [js("schedule", "given[0].map((p, i) => m.acceptProb(p, given[1][i], given[2]))", p[0].tolist(), q[0].tolist(), omega)]
+        f = [js("schedule", "args[0].map((p, i) => m.acceptProb(p, args[1][i], args[2]))", p[0].tolist(), q[0].tolist(), omega)]
         token = torch.arange(12)
         expected = rule.accept_prob(p.expand(12, -1), q.expand(12, -1), torch.zeros(12, dtype=torch.long), token)
         assert f[0] == pytest.approx(expected.tolist(), rel=1e-9)
-        cost = js("schedule", "m.stepCost(...given)", p[0].tolist(), q[0].tolist(), omega)
+        cost = js("schedule", "m.stepCost(...args)", p[0].tolist(), q[0].tolist(), omega)
         assert cost == pytest.approx(float(theory.step_cost(p[0], q[0], rule, 0)), rel=1e-9, abs=1e-15)
 
 
 def test_figures_after_any_round_are_those_of_python(js, run):
     lane = lanes.from_run(run)
-    sent = lanes.view([lane], "tiny")["lanes"][0]
-    script = "((t) => t.states.map((_, k) => m.statistics(t, k)))(m.traceOf({ ...given[0], rounds: given[0].rounds.map(JSON.parse) }))"
-    drawn = js("trace", script, sent)
-    assert len(drawn) == len(run.rounds) + 1
+    data = lanes.view([lane], "tiny")["lanes"][0]
+    script = "((t) => t.states.map((_, k) => m.statistics(t, k)))(m.traceOf({ ...args[0], rounds: args[0].rounds.map(JSON.parse) }))"
+    states = js("trace", script, data)
+    assert len(states) == len(run.rounds) + 1
     for count in (0, 1, 2, len(run.rounds)):
-        stats, shown = statistics(run.rounds[:count]), drawn[count]
+        stats, state = statistics(run.rounds[:count]), states[count]
         pairs = {
             "tokens": stats.tokens,
             "rounds": stats.target_calls,
@@ -114,14 +114,14 @@ def test_figures_after_any_round_are_those_of_python(js, run):
             "acceptedShare": [v for v in stats.accepted_share if v is not None],
         }
         for name, value in pairs.items():
-            figure = [v for v in shown[name] if v is not None] if isinstance(value, list) else shown[name]
+            figure = [v for v in state[name] if v is not None] if isinstance(value, list) else state[name]
             assert figure == pytest.approx(value, rel=1e-5), (count, name)
-    words = js("readout", "m.readout(...given)", drawn[-1], {"total": 16, "bias": sent["bias"]})
+    words = js("readout", "m.readout(...args)", states[-1], {"total": 16, "bias": data["bias"]})
     assert {name: words[name] for name in templates.READOUT} == lanes.readout(lane, statistics(run.rounds))
 
 
 def test_cells_say_how_their_tokens_came(js, run):
-    cells = js("trace", "m.traceOf(given[0]).cells", {**run.to_dict(), "rounds": json.loads(json.dumps(run.to_dict()["rounds"]))})
+    cells = js("trace", "m.traceOf(args[0]).cells", {**run.to_dict(), "rounds": json.loads(json.dumps(run.to_dict()["rounds"]))})
     kinds = [k for r in run.rounds for k in ("relaxed" if only else kind for kind, only in zip(r.kinds, r.relaxed, strict=True))]
     assert [cell["token"] for cell in cells] == run.tokens
     assert [cell["kind"] for cell in cells] == kinds
@@ -129,17 +129,17 @@ def test_cells_say_how_their_tokens_came(js, run):
 
 
 def test_lanes_grow_by_what_is_new_and_start_again_with_a_new_run(js, run):
-    sent = lanes.view([lanes.from_run(run)], "tiny")["lanes"][0]
+    data = lanes.view([lanes.from_run(run)], "tiny")["lanes"][0]
     script = """(() => {
         const part = (data, count) => ({ ...data, rounds: data.rounds.slice(0, count) });
-        let grown = m.grow(null, part(given[0], 2));
+        let grown = m.grow(null, part(args[0], 2));
         const first = grown.trace;
-        grown = m.grow(grown, given[0]);
+        grown = m.grow(grown, args[0]);
         const same = grown.trace === first;
-        const again = m.grow(grown, { ...part(given[0], 1), run: "other" });
+        const again = m.grow(grown, { ...part(args[0], 1), run: "other" });
         return [same, grown.trace.rounds.length, again.trace.rounds.length];
     })()"""
-    assert js("lanes", script, sent) == [True, len(run.rounds), 1]
+    assert js("lanes", script, data) == [True, len(run.rounds), 1]
 
 
 def test_the_bar_steps_seeks_and_follows_the_end(js):
@@ -157,21 +157,21 @@ def test_the_bar_steps_seeks_and_follows_the_end(js):
             over: m.tick(m.play(m.START, traces), traces, 60),
         };
     })()"""
-    shown = js("player", script)
-    assert shown["end"] == [3, 3, 2]
-    assert shown["back"] == [2, 2, 2]
-    assert shown["first"] == [0, 0, 0]
-    assert shown["clock"] == [2, 2, 2]
-    assert shown["before"] == [1, 1, 2]
-    assert shown["past"] is None
-    assert shown["switched"] == [1, 1, 2]
-    assert shown["played"] == pytest.approx(1.5)
-    assert (shown["over"]["position"], shown["over"]["playing"]) == (None, False)
+    result = js("player", script)
+    assert result["end"] == [3, 3, 2]
+    assert result["back"] == [2, 2, 2]
+    assert result["first"] == [0, 0, 0]
+    assert result["clock"] == [2, 2, 2]
+    assert result["before"] == [1, 1, 2]
+    assert result["past"] is None
+    assert result["switched"] == [1, 1, 2]
+    assert result["played"] == pytest.approx(1.5)
+    assert (result["over"]["position"], result["over"]["playing"]) == (None, False)
 
 
 @pytest.mark.parametrize(("tokens", "points"), [(0, 0), (5, 6), (8, 6), (16, None)])
 def test_the_mask_shows_the_cells_that_have_come(js, tokens, points):
-    clip = js("token_map", "m.mask({ rows: 4, columns: 4, total: 16 }, given[0])", tokens)
+    clip = js("token_map", "m.mask({ rows: 4, columns: 4, total: 16 }, args[0])", tokens)
     if points is None:
         assert clip == "none"
         return
@@ -182,7 +182,7 @@ def test_the_mask_shows_the_cells_that_have_come(js, tokens, points):
 
 def test_a_bar_pulled_to_the_top_gives_the_others_back(js):
     row = [0.1, 0.2, 0.3, 0.4]
-    top, back = js("laboratory", "[m.withValue(given[0], 0, 1), m.withValue([1, 0, 0, 0], 0, 0.1, given[0])]", row)
+    top, back = js("laboratory", "[m.withValue(args[0], 0, 1), m.withValue([1, 0, 0, 0], 0, 0.1, args[0])]", row)
     assert top == [1, 0, 0, 0]
     assert back == pytest.approx(row)
 
@@ -202,28 +202,28 @@ def test_a_cell_is_explained_in_words_and_numbers(js):
     head = {"p": [[3, 0.5], [7, 0.2]], "q": [[7, 0.4], [3, 0.1]]}
     round_ = {"start": 0, "tokens": [7, 3], "kinds": ["accepted", "recovered"], "relaxed": [True, False], "drafted": 3, "top": [head, head]}
     script = """(() => {
-        const trace = given[0];
+        const trace = args[0];
         const [cell, fallen, ghost] = [0, 1, 2].map((i) => m.subjects(trace, i, 1));
         return { stories: [cell[0], ...fallen, ...ghost].map(m.story), verdict: m.verdict(cell[0].node), fell: m.verdict(fallen[1].node),
                  numbers: m.numbers(cell[0]).map(([n, v]) => `${n} ${v}`), where: m.where(trace, 5), rivals: m.rivals(trace, cell[0]),
                  row: m.laboratoryRow(trace, cell[0]), before: m.subjects(trace, 0, 0) };
     })()"""
-    trace = js("trace", "m.traceOf({ grid: [4, 4], omega: [3, 1.25, 1], rounds: [given[0]] })", {**round_, **more, **seconds})
-    shown = js("explain", script, trace)
-    assert shown["stories"] == [
+    trace = js("trace", "m.traceOf({ grid: [4, 4], omega: [3, 1.25, 1], rounds: [args[0]] })", {**round_, **more, **seconds})
+    result = js("explain", script, trace)
+    assert result["stories"] == [
         "round 1, draft position 1: accepted only because relaxed",
         "round 1, draft position 2: recovered after a rejection",
         "round 1, draft position 2: draft, rejected",
         "round 1, draft position 3: draft, not looked at",
     ]
-    assert shown["verdict"] == "u = .7 lies below f = 1, but above .5, where lossless cuts: accepted only because relaxed."
-    assert shown["fell"] == "u = .9 lies above f = .25: rejected."
-    assert shown["numbers"] == ["p .2", "q .4", "p/q .5", "ω 3", "f 1"]
-    assert shown["where"] == "token 6, row 2, column 2"
-    assert [rival["code"] for rival in shown["rivals"]] == [3, 7]
-    assert sum(shown["row"]["p"]) == pytest.approx(1)
-    assert shown["row"]["q"] == pytest.approx([0.1, 0.4, 0.5])
-    assert shown["before"] == []
+    assert result["verdict"] == "u = .7 lies below f = 1, but above .5, where lossless cuts: accepted only because relaxed."
+    assert result["fell"] == "u = .9 lies above f = .25: rejected."
+    assert result["numbers"] == ["p .2", "q .4", "p/q .5", "ω 3", "f 1"]
+    assert result["where"] == "token 6, row 2, column 2"
+    assert [rival["code"] for rival in result["rivals"]] == [3, 7]
+    assert sum(result["row"]["p"]) == pytest.approx(1)
+    assert result["row"]["q"] == pytest.approx([0.1, 0.4, 0.5])
+    assert result["before"] == []
 
 
 def test_the_table_of_the_curves_has_accepted_of_drafted_and_the_mean_f_of_examined(js):
@@ -231,7 +231,7 @@ def test_the_table_of_the_curves_has_accepted_of_drafted_and_the_mean_f_of_exami
         {"title": "A", "acceptProb": [0.65, 0.45, None], "acceptedShare": [2 / 3, 1 / 3, 0]},
         {"title": "B", "acceptProb": [0.7625], "acceptedShare": [0.75]},
     ]
-    rows = js("curves", "m.tableOf(...given)", lanes_, [2.0, 1.0], 3)
+    rows = js("curves", "m.tableOf(...args)", lanes_, [2.0, 1.0], 3)
     assert rows[0] == ["position", "A: f", "A: accepted share", "B: f", "B: accepted share", "ω as set"]
     assert rows[1:] == [
         ["1", "0.65", "0.67", "0.76", "0.75", "2.00"],
@@ -245,8 +245,8 @@ def test_a_row_for_the_laboratory_is_the_one_that_python_takes_of_the_run(js):
     cell = next(r.start for r in inspected.rounds if r.drafted)
     expected = real_row(inspected, cell)
     data = json.loads(inspected.to_json())
-    trace = js("trace", "m.traceOf(given[0])", data)
-    row = js("explain", "m.laboratoryRow(given[0], m.subjects(given[0], given[1], given[0].rounds.length)[0])", trace, cell)
+    trace = js("trace", "m.traceOf(args[0])", data)
+    row = js("explain", "m.laboratoryRow(args[0], m.subjects(args[0], args[1], args[0].rounds.length)[0])", trace, cell)
     assert row["names"] == list(expected.names)
     assert row["p"] == pytest.approx(expected.p, abs=1e-5)
     assert row["q"] == pytest.approx(expected.q, abs=1e-5)

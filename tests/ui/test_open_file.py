@@ -22,9 +22,9 @@ INPUT = "input[type=file][accept^='.json']"
 @pytest.fixture(scope="module")
 def run():
     """Of the pair that the page has under this name."""
-    made = coolsd.generate(tiny_pair(), "a red rose", "coolsd", seed=9, inspect=4)
-    made.target = "meadow"
-    return made
+    recorded = coolsd.generate(tiny_pair(), "a red rose", "coolsd", seed=9, inspect=4)
+    recorded.target = "meadow"
+    return recorded
 
 
 def wait_for_status(page, words):

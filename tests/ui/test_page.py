@@ -11,7 +11,7 @@ import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
-from pages import METHODS, asked, backend, served, session, slow_stream
+from pages import METHODS, request_with, served, session, slow_stream, tiny_backend
 from PIL import Image
 from tiny import tiny_pair
 
@@ -32,7 +32,7 @@ from coolsd.ui.text import CHANGE, FAILED, FULL
 
 
 def test_defaults_are_the_projects():
-    request = asked()
+    request = request_with()
     assert request.relaxed == Settings(prompt=controls.DEFAULTS["prompt"], top_k=controls.DEFAULTS["top_k"])
     assert request.reference == replace(request.relaxed, method="eagle1")
 
@@ -68,20 +68,20 @@ def test_defaults_are_the_projects():
 )
 def test_bad_control_values_are_refused_by_name(change, field):
     with pytest.raises(SettingsError) as caught:
-        asked(**change)
+        request_with(**change)
     assert caught.value.field == field
 
 
 def test_the_methods_own_number_of_neighbours_is_asked_for_by_nothing_or_by_0():
     for value in (0, None):
-        assert asked(neighbours=value).relaxed.neighbours is None
+        assert request_with(neighbours=value).relaxed.neighbours is None
         assert controls.from_query({"neighbours": str(value)}, METHODS) == ({"neighbours": None}, [])
-    assert asked(neighbours=7).relaxed.neighbours == 7
+    assert request_with(neighbours=7).relaxed.neighbours == 7
 
 
 def test_mu_is_a_value_only_when_auto_is_off():
-    assert asked(mu=1.5).relaxed.mu is None
-    assert asked(mu=1.5, mu_auto=False).relaxed.mu == 1.5
+    assert request_with(mu=1.5).relaxed.mu is None
+    assert request_with(mu=1.5, mu_auto=False).relaxed.mu == 1.5
 
 
 def test_link_sets_what_it_can_and_says_what_it_cannot():
@@ -101,7 +101,7 @@ def test_slider_ranges_lie_within_what_is_accepted():
     for name, (low, high, _) in SLIDERS.items():
         for value in (low, high):
             change = {name: value} if name != "mu" else {"mu": value, "mu_auto": False}
-            assert getattr(asked(**change).relaxed, name) == value
+            assert getattr(request_with(**change).relaxed, name) == value
         assert controls.DEFAULTS[name] is None or low <= controls.DEFAULTS[name] <= high
 
 
@@ -140,15 +140,15 @@ TREES_OF_PEOPLE = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "told"), TREES_OF_PEOPLE)
-def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, told):
-    if told:
-        with pytest.raises(SettingsError, match=told):
-            asked(tree=tree)
+@pytest.mark.parametrize(("tree", "advice"), TREES_OF_PEOPLE)
+def test_a_tree_of_ones_own_is_drafted_or_refused_with_advice(tree, advice):
+    if advice:
+        with pytest.raises(SettingsError, match=advice):
+            request_with(tree=tree)
         assert controls.from_query({"tree": str(tree)}, METHODS)[1]
         return
     assert controls.from_query({"tree": tree}, METHODS) == ({"tree": tree}, [])
-    run = coolsd.generate(tiny_pair(), **asked(tree=tree).relaxed.to_dict())
+    run = coolsd.generate(tiny_pair(), **request_with(tree=tree).relaxed.to_dict())
     assert run.complete
     assert run.rounds[1].drafted == max(len(node) for node in json.loads(tree)) or run.rounds[1].drafted == 14
 
@@ -183,7 +183,7 @@ def test_a_link_spells_every_setting():
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    with served(backend(slow_stream(0.005)), tmp_path_factory.mktemp("runs")) as demo:
+    with served(tiny_backend(slow_stream(0.005)), tmp_path_factory.mktemp("runs")) as demo:
         yield Client(demo.local_url, verbose=False)
 
 
@@ -208,7 +208,7 @@ def test_generate_returns_the_run_of_the_library(api):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "advice"),
     [
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": None}, "prompt is empty"),
@@ -220,15 +220,15 @@ def test_generate_returns_the_run_of_the_library(api):
         ({"clamp": 1}, "yes or no"),
     ],
 )
-def test_generate_refuses_bad_input_with_advice(api, change, told):
-    with pytest.raises(Exception, match=told):
+def test_generate_refuses_bad_input_with_advice(api, change, advice):
+    with pytest.raises(Exception, match=advice):
         api.predict(**{"prompt": "a lake", **change}, api_name="/generate")
 
 
 def test_no_pop_up_is_called_error():
-    made = backend(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
-    generate = endpoint(made, Loader(made.load))
-    page = Page(made, Loader(made.load))
+    backend = tiny_backend(lambda *_, **__: (_ for _ in ()).throw(MemoryError("full")))
+    generate = endpoint(backend, Loader(backend.load))
+    page = Page(backend, Loader(backend.load))
     values = [{**controls.DEFAULTS, "delta": None}[name] for name in controls.CONTROLS]
     titles = {}
     for what, call in {
@@ -242,7 +242,7 @@ def test_no_pop_up_is_called_error():
         titles[what] = caught.value.title
     with ExitStack() as line:
         for _ in range(PLACES + 1):
-            line.enter_context(made.run_queue.place())
+            line.enter_context(backend.run_queue.place())
         with pytest.raises(gr.Error) as caught:
             list(generate("lake"))
     titles["full"] = caught.value.title
@@ -261,7 +261,7 @@ def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
         ("clamp", None, "not a yes or no"),
         ("prompt", 5, "prompt is of type int"),
     ]
-    for name, value, told in bad:
+    for name, value, advice in bad:
         values = [value if control == name else controls.DEFAULTS[control] for control in controls.CONTROLS]
         body = {"data": values, "fn_index": prepare, "session_hash": f"bad{name}{value}", "event_data": None}
         httpx.post(f"{api.src}gradio_api/queue/join", json=body)
@@ -272,7 +272,7 @@ def test_private_events_refuse_bad_values_with_advice(api, tmp_path):
                 if "process_completed" in line:
                     break
         error = json.loads(answer.removeprefix("data:"))["output"]["error"]
-        assert told in error, (name, value, error)
+        assert advice in error, (name, value, error)
 
 
 def test_not_a_number_over_http_gets_advice(api):
@@ -299,7 +299,7 @@ def test_two_people_get_their_own_results(api):
 
 
 def test_events_are_private(tmp_path):
-    demo = build(backend(), tmp_path)
+    demo = build(tiny_backend(), tmp_path)
     functions = list(demo.fns.values())
     public = [f for f in functions if f.api_visibility == "public"]
     assert [f.api_name for f in public] == ["generate"]
@@ -307,7 +307,7 @@ def test_events_are_private(tmp_path):
 
 
 def test_every_control_has_a_name(tmp_path):
-    demo = build(backend(), tmp_path)
+    demo = build(tiny_backend(), tmp_path)
     kinds = gr.Slider | gr.Textbox | gr.Dropdown | gr.Checkbox | gr.Number
     named = [block for block in demo.blocks.values() if isinstance(block, kinds)]
     assert len(named) >= len(controls.CONTROLS)
@@ -315,7 +315,7 @@ def test_every_control_has_a_name(tmp_path):
 
 
 def test_pickers_offer_every_method(tmp_path):
-    demo = build(backend(), tmp_path)
+    demo = build(tiny_backend(), tmp_path)
     pickers = [b for b in demo.blocks.values() if isinstance(b, gr.Dropdown) and b.label.endswith(("(left)", "(right)"))]
     assert len(pickers) == 2
     assert all([value for _, value in b.choices] == list(METHODS) for b in pickers)
@@ -324,17 +324,18 @@ def test_pickers_offer_every_method(tmp_path):
 def test_recorded_run_is_there_before_anything_is_pressed(tmp_path):
     runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), tmp_path, "lake")
-    demo = build(backend(load=lambda name: pytest.fail("nothing may load")), tmp_path)
+    demo = build(tiny_backend(load=lambda name: pytest.fail("nothing may load")), tmp_path)
     views = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "lanes" in b.value]
     lanes = {lane["key"]: lane for lane in views[0]["lanes"]}
     assert lanes["reference"]["badge"] == lanes["relaxed"]["badge"] == "recorded"
     assert lanes["relaxed"]["picture"].startswith("data:image/png;base64,")
-    said = [b.value["status"] for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict) and "status" in b.value]
-    assert any(words.startswith("“lake”, recorded on ") for words in said)  # the prompt above it may be another
+    values = [b.value for b in demo.blocks.values() if isinstance(b, gr.HTML) and isinstance(b.value, dict)]
+    statuses = [value["status"] for value in values if "status" in value]
+    assert any(words.startswith("“lake”, recorded on ") for words in statuses)  # the prompt above it may be another
 
 
 def test_a_view_touches_only_what_changed(tmp_path):
-    page = Page(backend(), Loader(lambda name: tiny_pair()))
+    page = Page(tiny_backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     assert set(page.changes(View("waiting"))) == {page.status}
@@ -343,27 +344,27 @@ def test_a_view_touches_only_what_changed(tmp_path):
 
 
 def test_stop_is_heard_whenever_it_comes(tmp_path):
-    page = Page(made := backend(), Loader(lambda name: tiny_pair()))
+    page = Page(backend := tiny_backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)
-    said = lambda shown: shown[page.status]["status"]  # noqa: E731
+    status = lambda changes: changes[page.status]["status"]  # noqa: E731
 
     page.prepare(session("a"), *values)
     with pytest.raises(gr.Error, match="on its way"):
         page.prepare(session("a"), *values)
     page.prepare(session("b"), *values)
     page.stop_run(session("a"))  # before the run has begun
-    assert said(list(page.run(session("a"), *values))[-1]).startswith("Stopped")
-    assert said(list(page.run(session("b"), *values))[-1]).startswith("Done")
+    assert status(list(page.run(session("a"), *values))[-1]).startswith("Stopped")
+    assert status(list(page.run(session("b"), *values))[-1]).startswith("Done")
     assert not page.stops
 
     page.prepare(session("a"), *values)
-    for shown in page.run(session("a"), *values):
-        states = [lane["state"] for lane in shown.get(page.lanes, {"lanes": []})["lanes"]]
-        if made.run_queue._line and states == ["done"] * 3:  # after the last token, before the last view
+    for changes in page.run(session("a"), *values):
+        states = [lane["state"] for lane in changes.get(page.lanes, {"lanes": []})["lanes"]]
+        if backend.run_queue._line and states == ["done"] * 3:  # after the last token, before the last view
             page.stop_run(session("a"))
-    assert said(shown).startswith("Stopped. All pictures")
+    assert status(changes).startswith("Stopped. All pictures")
     assert page.stop_run(session("a"))[-1]["status"].startswith("Stopped")  # nothing runs any more
 
     page.prepare(session("a"), *values)
@@ -372,7 +373,7 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
 
 
 def test_a_run_begun_at_the_last_view_keeps_its_stop(tmp_path):
-    page = Page(backend(), Loader(lambda name: tiny_pair()))
+    page = Page(tiny_backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(tmp_path)
     values = tuple(controls.DEFAULTS[name] for name in controls.CONTROLS)

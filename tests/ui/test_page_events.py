@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import gradio as gr
 import pytest
-from pages import backend, session
+from pages import session, tiny_backend
 from PIL import Image
 from tiny import tiny_pair
 
@@ -25,26 +25,26 @@ VALUES = tuple({**controls.DEFAULTS, "delta": 8.0, "seed": 3}[name] for name in 
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory) -> tuple[Page, dict]:
+def first_run(tmp_path_factory) -> tuple[Page, dict]:
     """A page with a recorded comparison, drawn once, and what it showed of it."""
     folder = tmp_path_factory.mktemp("runs")
     runs = [coolsd.generate(tiny_pair(), "lake", method) for method in ("eagle1", "coolsd")]
     exports.save(exports.Comparison(*runs, 0.01), folder, "lake")
-    page = Page(backend(), Loader(lambda name: tiny_pair()))
+    page = Page(tiny_backend(), Loader(lambda name: tiny_pair()))
     with gr.Blocks():
         page.draw(folder)
     return page, {"lanes": page.lanes.value, "export": page.export.value}
 
 
 @pytest.fixture
-def page(drawn) -> Page:
-    return placed(drawn[0], backend())
+def page(first_run) -> Page:
+    return placed(first_run[0], tiny_backend())
 
 
-def placed(page: Page, made) -> Page:
+def placed(page: Page, backend) -> Page:
     """The page on another engine."""
-    page.backend, page.loader = made, Loader(made.load)
-    page.door = Door(made, page.loader)
+    page.backend, page.loader = backend, Loader(backend.load)
+    page.door = Door(backend, page.loader)
     return page
 
 
@@ -53,21 +53,21 @@ def run(page: Page, name: str = "a") -> list[dict]:
     return list(page.run(session(name), *VALUES))
 
 
-def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_own(page, drawn):
-    before = drawn[1]
+def test_a_new_run_takes_the_last_ones_pictures_and_files_away_and_brings_its_own(page, first_run):
+    before = first_run[1]
     assert before["lanes"]["lanes"][0]["picture"]
     assert before["export"]["text"]
-    shown = run(page)
+    sequence = run(page)
     components = (page.lanes, page.answer, page.export)
-    first = next(i for i, changes in enumerate(shown) if page.lanes in changes)
-    assert all(not changes.keys() & set(components) for changes in shown[:first])
-    assert shown[first][page.export] == {"name": "", "text": ""}
-    for lane in shown[first][page.lanes]["lanes"]:
+    first = next(i for i, changes in enumerate(sequence) if page.lanes in changes)
+    assert all(not changes.keys() & set(components) for changes in sequence[:first])
+    assert sequence[first][page.export] == {"name": "", "text": ""}
+    for lane in sequence[first][page.lanes]["lanes"]:
         assert lane["picture"] == lane["file"] == ""
         assert not lane["rounds"]
-    for changes in shown[first + 1 : -1]:
+    for changes in sequence[first + 1 : -1]:
         assert page.export not in changes
-    last = shown[-1]
+    last = sequence[-1]
     assert last.keys() >= {*components, page.status, page.generate, page.stop}
     bundle = json.loads(last[page.export]["text"])
     for lane, name in zip(last[page.lanes]["lanes"], ("reference", "relaxed"), strict=False):
@@ -130,7 +130,7 @@ def test_a_run_ends_when_its_page_is_closed(page):
             if not timed:
                 ended.set()
 
-    placed(page, backend(stream))
+    placed(page, tiny_backend(stream))
     last = run(page)[-1]
     assert last[page.status]["status"].startswith("Stopped")
     assert ended.is_set()
@@ -147,7 +147,7 @@ def test_whoever_leaves_before_the_run_begins_decodes_nothing(page):
 
 def test_what_decides_which_settings_are_shown_is_listened_to(tmp_path):
     """By name in the built page: these controls' changes reach the function that shows and hides the others, with all values."""
-    demo = build(backend(), tmp_path)
+    demo = build(tiny_backend(), tmp_path)
     fits = [function for function in demo.fns.values() if function.name == "fit"]
     assert len(fits) == 1
     names = {block.label: name for name, block in zip(controls.CONTROLS, fits[0].inputs, strict=True)}
@@ -157,6 +157,6 @@ def test_what_decides_which_settings_are_shown_is_listened_to(tmp_path):
     fields = dict(zip(controls.CONTROLS, fits[0].inputs, strict=True))
     assert [names[block.label] for block in fits[0].outputs] == [name for name in controls.CONTROLS if fields[name] in fits[0].outputs]
     tree = fits[0].fn(*({**controls.DEFAULTS, "tree": "mc_sim_7b_63"}[name] for name in controls.CONTROLS))
-    shown = {names[block.label] for block, update in zip(fits[0].outputs, tree, strict=True) if update["visible"]}
-    assert "siblings" in shown
-    assert "draft_length" not in shown
+    visible = {names[block.label] for block, update in zip(fits[0].outputs, tree, strict=True) if update["visible"]}
+    assert "siblings" in visible
+    assert "draft_length" not in visible

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import gradio as gr
 import pytest
-from pages import METHODS, asked, backend, counts, sent, session, slow_stream, views
+from pages import METHODS, counts, lane_data, request_with, session, slow_stream, tiny_backend, views
 from PIL import Image
 from tiny import tiny_pair
 
@@ -28,7 +28,7 @@ from coolsd.ui.run_queue import Full, RunQueue
 # --- words and figures out --------------------------------------------------------------------------------------------------------
 
 
-def hand_made(method="coolsd"):
+def sample_lane(method="coolsd"):
     """Three rounds: a first token; two of three accepted, one only because relaxed, then recovered; all three accepted, then bonus."""
     share = ("accepted", "accepted")
     seconds = {"draft_seconds": 0.02, "target_seconds": 0.07, "verify_seconds": 0.005, "other_seconds": 0.005}
@@ -41,9 +41,9 @@ def hand_made(method="coolsd"):
 
 
 def test_readout_of_a_hand_made_run():
-    lane = hand_made()
-    shown = lanes.readout(lane, statistics(lane.rounds))
-    assert shown == {
+    lane = sample_lane()
+    words = lanes.readout(lane, statistics(lane.rounds))
+    assert words == {
         "seconds": "0.30 s",
         "calls": "3",
         "length": "2.67",
@@ -54,7 +54,7 @@ def test_readout_of_a_hand_made_run():
 
 
 def test_a_lossless_lane_says_so():
-    lane = hand_made("eagle1")
+    lane = sample_lane("eagle1")
     assert lanes.readout(lane, statistics(lane.rounds))["bias"] == "0"
     assert lanes.view([lane], "tiny")["lanes"][0]["bias"] == {"exact": True, "note": "exact"}
 
@@ -73,7 +73,7 @@ def test_a_bound_on_the_bias_says_on_which_side_it_is(settings, note):
 
 
 def test_the_browser_is_sent_each_round_once_more_and_the_same():
-    lane = hand_made()
+    lane = sample_lane()
     first = lanes.view([replace(lane, rounds=lane.rounds[:2])], "tiny")["lanes"][0]["rounds"]
     now = lanes.view([lane], "tiny")["lanes"][0]
     again = lanes.view([lane], "tiny")["lanes"][0]
@@ -95,23 +95,23 @@ def headline(reference, relaxed, token_seconds=None):
 
 
 def test_headline_says_what_was_measured_and_what_was_estimated():
-    shown = headline(slower(hand_made("eagle1"), 1.5), hand_made(), 0.1)
-    assert shown["reference"] == "1.50×"
-    assert shown["how"] == ", measured just now"
-    assert shown["calls"] == "1.00×"
-    assert shown["ar"] == "2.67×"  # one prefill of 0.1 s and seven steps of 0.1 s over 0.3 s
-    assert "estimated" in shown["ar_how"]
+    answer = headline(slower(sample_lane("eagle1"), 1.5), sample_lane(), 0.1)
+    assert answer["reference"] == "1.50×"
+    assert answer["how"] == ", measured just now"
+    assert answer["calls"] == "1.00×"
+    assert answer["ar"] == "2.67×"  # one prefill of 0.1 s and seven steps of 0.1 s over 0.3 s
+    assert "estimated" in answer["ar_how"]
 
 
 def test_plain_ar_as_reference_is_measured():
-    shown = headline(slower(hand_made("ar"), 3), hand_made(), 0.1)
-    assert shown["ar"] == shown["reference"] == "3.00×"
-    assert "measured" in shown["ar_how"]
+    answer = headline(slower(sample_lane("ar"), 3), sample_lane(), 0.1)
+    assert answer["ar"] == answer["reference"] == "3.00×"
+    assert "measured" in answer["ar_how"]
 
 
 def test_slower_is_shown_as_slower():
-    assert headline(hand_made("eagle1"), slower(hand_made(), 2), 0.02)["reference"] == "0.50×"
-    assert headline(hand_made("eagle1"), slower(hand_made(), 2), 0.02)["ar"] == "0.57×"  # 0.2 s and seven steps over 0.6 s
+    assert headline(sample_lane("eagle1"), slower(sample_lane(), 2), 0.02)["reference"] == "0.50×"
+    assert headline(sample_lane("eagle1"), slower(sample_lane(), 2), 0.02)["ar"] == "0.57×"  # 0.2 s and seven steps over 0.6 s
 
 
 def test_headline_is_empty_before_anything_ran():
@@ -119,35 +119,36 @@ def test_headline_is_empty_before_anything_ran():
     assert headline(empty, empty)["reference"] == "–"
 
 
-@pytest.mark.parametrize(("reference", "relaxed", "shown"), [(8, 8, "1.00×"), (7, 8, "–"), (8, 7, "–")])
-def test_a_speedup_so_far_waits_for_some_rounds_of_both_lanes(reference, relaxed, shown):
-    lane = hand_made()
+@pytest.mark.parametrize(("reference", "relaxed", "expected"), [(8, 8, "1.00×"), (7, 8, "–"), (8, 7, "–")])
+def test_a_speedup_so_far_waits_for_some_rounds_of_both_lanes(reference, relaxed, expected):
+    lane = sample_lane()
     begun = [replace(lane, rounds=lane.rounds[1:2] * count, state="running") for count in (reference, relaxed)]
-    told = headline(*begun, 0.1)
-    if shown == "–":
-        assert told == {"keep": True, "state": "old"}  # the last run's stay, dimmed
+    answer = headline(*begun, 0.1)
+    if expected == "–":
+        assert answer == {"keep": True, "state": "old"}  # the last run's stay, dimmed
     else:
-        assert (told["reference"], told["how"], told["state"]) == (shown, ", so far", "now")
-        assert told["ar"].endswith("×")
+        assert (answer["reference"], answer["how"], answer["state"]) == (expected, ", so far", "now")
+        assert answer["ar"].endswith("×")
     assert headline(begun[0], replace(begun[1], state="done"))["reference"] != "–"
 
 
 def test_a_third_lane_measures_plain_ar():
-    plain = slower(hand_made("ar"), 0.5)
-    race = [slower(hand_made("eagle1"), 1.5), hand_made(), replace(plain, rounds=[plain.rounds[0]] + plain.rounds[1:] * 4, state="done")]
-    told = lanes.headline(race, lanes.stats_of(race), 0.1)
-    assert (told["reference"], told["ar"], told["ar_interval"]) == ("1.50×", "0.41×", "0.41–0.41")  # 8 tokens in 3 calls, 29 in 9
-    assert "measured" in told["ar_how"]
-    shown = lanes.view(race, "tiny")["lanes"]
-    assert [(lane["key"], lane["thin"]) for lane in shown] == [("reference", False), ("relaxed", False), ("ar", True)]
-    assert (shown[2]["title"], shown[2]["state"], len(shown[2]["rounds"])) == ("Plain AR", "done", 9)
+    plain = slower(sample_lane("ar"), 0.5)
+    longer = replace(plain, rounds=[plain.rounds[0]] + plain.rounds[1:] * 4, state="done")
+    race = [slower(sample_lane("eagle1"), 1.5), sample_lane(), longer]
+    answer = lanes.headline(race, lanes.stats_of(race), 0.1)
+    assert (answer["reference"], answer["ar"], answer["ar_interval"]) == ("1.50×", "0.41×", "0.41–0.41")  # 8 tokens in 3 calls, 29 in 9
+    assert "measured" in answer["ar_how"]
+    rows = lanes.view(race, "tiny")["lanes"]
+    assert [(lane["key"], lane["thin"]) for lane in rows] == [("reference", False), ("relaxed", False), ("ar", True)]
+    assert (rows[2]["title"], rows[2]["state"], len(rows[2]["rounds"])) == ("Plain AR", "done", 9)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(0, "0"), (0.001, "< 0.01"), (0.0912, "0.09"), (2.456, "2.46"), (12.34, "12.3"), (104.4, "104")]
+    ("value", "text"), [(0, "0"), (0.001, "< 0.01"), (0.0912, "0.09"), (2.456, "2.46"), (12.34, "12.3"), (104.4, "104")]
 )
-def test_numbers_have_two_digits_that_matter(value, shown):
-    assert lanes.number(value) == shown
+def test_numbers_have_two_digits_that_matter(value, text):
+    assert lanes.number(value) == text
 
 
 def test_templates_hold_no_values_and_every_number_is_explained():
@@ -163,8 +164,8 @@ def test_templates_hold_no_values_and_every_number_is_explained():
 
 
 def test_a_comparison_ends_with_both_pictures_and_all_figures():
-    shown = views(backend(), delta=3.0, seed=5)
-    last = shown[-1]
+    sequence = views(tiny_backend(), delta=3.0, seed=5)
+    last = sequence[-1]
     assert last.ended
     assert last.tone == "good"
     assert counts(last) == [16, 16, 16]
@@ -178,12 +179,12 @@ def test_a_comparison_ends_with_both_pictures_and_all_figures():
 
 
 def test_a_slow_run_shows_partial_pictures():
-    shown = views(backend(slow_stream(0.06)), draft_length=1)
-    partial = [v for v in shown if v.lanes and sent(v, 0)["state"] == "running" and sent(v, 0)["picture"]]
+    sequence = views(tiny_backend(slow_stream(0.06)), draft_length=1)
+    partial = [v for v in sequence if v.lanes and lane_data(v, 0)["state"] == "running" and lane_data(v, 0)["picture"]]
     assert partial
-    assert sent(partial[0], 0)["picture"].startswith("data:image/webp;base64,")
-    assert sent(partial[0], 1)["state"] == sent(partial[0], 2)["state"] == "running"
-    assert sent(partial[0], 1)["picture"].startswith("data:image/webp;base64,")
+    assert lane_data(partial[0], 0)["picture"].startswith("data:image/webp;base64,")
+    assert lane_data(partial[0], 1)["state"] == lane_data(partial[0], 2)["state"] == "running"
+    assert lane_data(partial[0], 1)["picture"].startswith("data:image/webp;base64,")
 
 
 def test_closing_a_comparison_closes_the_stream():
@@ -196,9 +197,9 @@ def test_closing_a_comparison_closes_the_stream():
             if settings["max_tokens"] is None:
                 closed.set()
 
-    made = backend(stream)
-    running = compare(made, Loader(made.load), asked())
-    next(v for v in running if v.lanes and sent(v, 0)["state"] == "running")
+    backend = tiny_backend(stream)
+    running = compare(backend, Loader(backend.load), request_with())
+    next(v for v in running if v.lanes and lane_data(v, 0)["state"] == "running")
     running.close()
     assert closed.is_set()
 
@@ -208,19 +209,19 @@ STOPS = ["loading", "timing", "decoding"]
 
 @pytest.mark.parametrize("when", STOPS)
 def test_stop_ends_a_run_with_what_was_decoded(when):
-    made = backend(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
+    backend = tiny_backend(slow_stream(0.02), load=(lambda name: time.sleep(1) or tiny_pair()) if when == "loading" else None)
     stop = threading.Event()
-    shown = []
-    for view in compare(made, Loader(made.load), asked(), stop):
-        shown.append(view)
+    sequence = []
+    for view in compare(backend, Loader(backend.load), request_with(), stop):
+        sequence.append(view)
         reached = {
             "loading": "Loading" in view.status,
             "timing": "timing" in view.status,
-            "decoding": bool(view.lanes) and sent(view, 0)["state"] == "running",
+            "decoding": bool(view.lanes) and lane_data(view, 0)["state"] == "running",
         }
         if reached[when]:
             stop.set()
-    last = shown[-1]
+    last = sequence[-1]
     assert last.ended
     assert last.status.startswith("Stopped")
     if STOPS.index(when) < 2:
@@ -231,9 +232,9 @@ def test_stop_ends_a_run_with_what_was_decoded(when):
         run = Run.from_json(json.dumps(bundle[name]))
         assert 0 < len(run.tokens) < 16
         assert bundle[name]["complete"] is False
-        assert f"-stopped-{len(run.tokens)}-of-16" in sent(last, place)["file"]
-        assert sent(last, place)["badge"] == "stopped"
-        picture = Image.open(io.BytesIO(base64.b64decode(sent(last, place)["picture"].split(",")[1])))
+        assert f"-stopped-{len(run.tokens)}-of-16" in lane_data(last, place)["file"]
+        assert lane_data(last, place)["badge"] == "stopped"
+        picture = Image.open(io.BytesIO(base64.b64decode(lane_data(last, place)["picture"].split(",")[1])))
         assert picture.text["stopped"] == f"{len(run.tokens)} of 16"
         assert picture.getextrema()[3] == (0, 255)
         assert run.tokens == coolsd.generate(tiny_pair(), **run.settings.to_dict()).tokens[: len(run.tokens)]
@@ -254,13 +255,13 @@ def test_turns_are_taken_in_order_and_the_queue_has_an_end():
 
 
 def test_stop_while_waiting_gives_up_the_place():
-    made, stop = backend(), threading.Event()
-    with made.run_queue.place():
-        waiting = compare(made, Loader(made.load), asked(), stop)
+    backend, stop = tiny_backend(), threading.Event()
+    with backend.run_queue.place():
+        waiting = compare(backend, Loader(backend.load), request_with(), stop)
         assert next(waiting).status.startswith("Waiting for your turn")
         stop.set()
         assert list(waiting)[-1].status.startswith("Stopped")
-    with made.run_queue.place() as ahead:
+    with backend.run_queue.place() as ahead:
         assert ahead() == 0
 
 
@@ -271,7 +272,7 @@ PLAIN = TargetStatus("plain", "Plain, 768 px", plan="GPU memory in GB: 3 in all.
 
 
 def offering(load=None):
-    return replace(backend(load=load), target_statuses=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
+    return replace(tiny_backend(load=load), target_statuses=lambda: {**EMBEDDED, "big": LACKING, "plain": PLAIN})
 
 
 def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
@@ -282,33 +283,33 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     with pytest.raises(gr.Error, match=r"Big, 512 px cannot run here yet.*Choose meadow"):
         page.prepare(session("a"), *values)
     assert page.list_targets()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
-    told = page.explain("big")
-    assert told["visible"]
-    assert all(line in told["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
+    advice = page.explain("big")
+    assert advice["visible"]
+    assert all(line in advice["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
     assert not page.explain("meadow")["visible"]
     assert not page.explain({})["visible"]
     assert "train drafter" in page.explain("plain")["value"]
     assert [update["value"] for update in page.target_defaults("plain")] == ["sjd-coupled", "coolsd-jacobi", False, 9, 3.0]
     assert [update["value"] for update in page.target_defaults("meadow")] == [controls.DEFAULTS[name] for name in TARGET_DEFAULTS]
-    told = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
+    notes = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
     lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
-    assert told == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]
+    assert notes == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]
     assert controls.from_query({"target": "plain"}, METHODS, page.backend.target_statuses())[0] == {"target": "plain"}
 
 
 def test_loading_shows_the_memory_plan():
-    made = offering(load=lambda name: time.sleep(0.5) or tiny_pair())
-    request = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, made.target_statuses())
-    assert "3 in all" in next(compare(made, Loader(made.load), request)).status
+    backend = offering(load=lambda name: time.sleep(0.5) or tiny_pair())
+    request = controls.read({**controls.DEFAULTS, "target": "plain"}, METHODS, backend.target_statuses())
+    assert "3 in all" in next(compare(backend, Loader(backend.load), request)).status
 
 
 def test_a_prompt_from_outside_the_pairs_world_is_drawn_with_a_notice(monkeypatch):
     monkeypatch.setattr(tiny_pair().text, "domain", PromptDomain("flowers", frozenset({"rose"}), ("a red rose",)))
     monkeypatch.setattr("coolsd.models.prompt_domain.NEAR", 1.1)
-    last = views(backend(), prompt="a car")[-1]
+    last = views(tiny_backend(), prompt="a car")[-1]
     assert "tiny paints flowers" in last.status
     assert last.tone == "good"
-    assert "paints" not in views(backend(), prompt="a rose")[-1].status
+    assert "paints" not in views(tiny_backend(), prompt="a rose")[-1].status
 
 
 def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
@@ -318,12 +319,12 @@ def test_a_broken_run_says_what_happened_and_keeps_what_there_is():
                 raise MemoryError("out of memory")
             yield event
 
-    last = views(backend(stream))[-1]
+    last = views(tiny_backend(stream))[-1]
     assert last.ended
     assert last.tone == "bad"
     assert "MemoryError: out of memory" in last.status
-    assert sent(last, 1)["state"] == "failed"
-    assert len(sent(last, 1)["rounds"]) == 2
+    assert lane_data(last, 1)["state"] == "failed"
+    assert len(lane_data(last, 1)["rounds"]) == 2
 
 
 def test_a_pair_that_cannot_load_is_reported_and_tried_again():
@@ -335,12 +336,12 @@ def test_a_pair_that_cannot_load_is_reported_and_tried_again():
             raise FileNotFoundError("no weights")
         return tiny_pair()
 
-    made = backend(load=load)
+    backend = tiny_backend(load=load)
     loader = Loader(load)
-    first = list(compare(made, loader, asked()))[-1]
+    first = list(compare(backend, loader, request_with()))[-1]
     assert first.ended
     assert "no weights" in first.status
-    assert list(compare(made, loader, asked()))[-1].tone == "good"
+    assert list(compare(backend, loader, request_with()))[-1].tone == "good"
 
 
 def test_pair_loads_once():
@@ -376,17 +377,17 @@ def test_recorded_comparison_round_trip(tmp_path):
 # --- runs from a file --------------------------------------------------------------------------------------------------------------
 
 
-def opened_views(made, text, name="rose.json"):
-    loader = Loader(made.load)
+def opened_views(backend, text, name="rose.json"):
+    loader = Loader(backend.load)
     loader.start("meadow").done.wait(60)
-    return list(open_file.opened({"name": name, "text": text}, made, loader, lambda pair: pair.picture))
+    return list(open_file.opened({"name": name, "text": text}, backend, loader, lambda pair: pair.picture))
 
 
 def test_a_dropped_bundle_is_shown_with_its_pictures():
-    bundle = json.loads(views(backend(), prompt="a lake", plain=False)[-1].export["text"])
+    bundle = json.loads(views(tiny_backend(), prompt="a lake", plain=False)[-1].export["text"])
     for lane in ("reference", "relaxed"):
         bundle[lane]["target"] = "meadow"
-    (view,) = opened_views(backend(), json.dumps(bundle))
+    (view,) = opened_views(tiny_backend(), json.dumps(bundle))
     assert view.ended
     assert view.status.startswith("“a lake”, from rose.json, recorded on cpu")
     assert [lane["state"] for lane in view.lanes["lanes"]] == ["recorded", "recorded"]
@@ -398,7 +399,7 @@ def test_a_dropped_bundle_is_shown_with_its_pictures():
 
 def test_a_single_dropped_run_is_one_lane():
     run = coolsd.generate(tiny_pair(), "a lake", "eagle1", seed=2, inspect=3)
-    (view,) = opened_views(backend(), run.to_json())
+    (view,) = opened_views(tiny_backend(), run.to_json())
     assert len(view.lanes["lanes"]) == 1
     assert view.status.endswith(open_file.UNPAINTED)  # its target is not the one that is loaded
     assert view.headline == lanes.BLANK
@@ -413,11 +414,11 @@ def test_a_dropped_file_that_is_no_run_says_why():
         ('{"rounds": []}', "schema None"),
         ("{}", "This is no run"),
     ):
-        (view,) = opened_views(backend(), content)
+        (view,) = opened_views(tiny_backend(), content)
         assert view.tone == "bad"
         assert view.lanes is None
         assert words in view.status
-    (view,) = list(open_file.opened("nonsense", backend(), Loader(backend().load), lambda pair: None))
+    (view,) = list(open_file.opened("nonsense", tiny_backend(), Loader(tiny_backend().load), lambda pair: None))
     assert view.tone == "bad"
 
 

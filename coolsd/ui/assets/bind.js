@@ -19,12 +19,12 @@ export function fill(element, values) {
 
 // With `keep` the values that are not sent stay as they are. act: what else follows from the values on show.
 export function bind(element, props, watch, act = () => {}) {
-  let shown = {};
+  let values = {};
   const show = () => {
     const next = props.value ?? {};
-    shown = next.keep ? { ...shown, ...next } : next;
-    fill(element, shown);
-    act(shown);
+    values = next.keep ? { ...values, ...next } : next;
+    fill(element, values);
+    act(values);
   };
   show();
   watch("value", show);

@@ -117,7 +117,7 @@ export function curves() {
   const [f, omega] = ["acceptance", "schedule"].map((name) => s("svg", { class: `chart ${name}`, role: "img", "aria-label": `${LABELS[name]}; the same figures stand in the table below` }));
   const [numbers, words, table] = [h("span", { class: "omega-row" }), h("span", { class: "omega-words" }), h("table")];
   let last = null;
-  let drawn = ""; // what the chart of ω shows
+  let omegaKey = ""; // what the chart of ω shows
   const details = h("details", { ontoggle: () => show(last) }, h("summary", {}, "The curves as a table"), table);
   const node = h("div", { class: "curve" },
     h("h3", {}, "Acceptance by draft position ", h("small", {}, "lines: probability f; bars: accepted share")), f,
@@ -132,8 +132,8 @@ export function curves() {
     if (!f.clientWidth) return; // on a hidden tab
     drawAcceptance(f, state.lanes, length);
     const wanted = [omega.clientWidth, omega.clientHeight, length, ...state.now, "run", ...state.run].join(" ");
-    if (wanted !== drawn) drawOmega(omega, state.now, state.run, length);
-    drawn = wanted;
+    if (wanted !== omegaKey) drawOmega(omega, state.now, state.run, length);
+    omegaKey = wanted;
     if (details.open) fillTable(table, tableOf(state.lanes, state.now, length));
   }
 

@@ -16,11 +16,11 @@ export function subjects(trace, index, rounds) {
   const { cell, drafts } = cellAt(trace, index, rounds);
   const round = cell ? cell.round : drafts.length ? rounds - 1 : null;
   const nodes = round === null ? [] : trace.rounds[round].nodes.filter((node) => node.cell === index);
-  const found = nodes.map((node) => ({ key: `draft ${node.number}`, node, round, cell: null }));
-  if (!cell) return found;
-  const own = found.find(({ node }) => cell.node?.number === node.number && cell.node.token === node.token);
+  const drafted = nodes.map((node) => ({ key: `draft ${node.number}`, node, round, cell: null }));
+  if (!cell) return drafted;
+  const own = drafted.find(({ node }) => cell.node?.number === node.number && cell.node.token === node.token);
   const emitted = { key: "token", node: cell.node, round, cell };
-  return [emitted, ...found.filter((subject) => subject !== own)];
+  return [emitted, ...drafted.filter((subject) => subject !== own)];
 }
 
 export const markOf = ({ cell, node }) => (cell ? KINDS[cell.kind].letter : OUTCOMES[node.outcome].mark || "·");
@@ -47,8 +47,8 @@ export function numbers({ cell, node }) {
   }
   if (node) return node.f === null ? [] : [["f", short(node.f), "acceptance probability"], ["ω", short(node.omega), "relaxation at this draft position"]];
   if (!cell?.last) return [];
-  const drawn = cell.kind === "recovered" ? "probability in the residual it was drawn from" : "probability in the row it was drawn from";
-  return [["p", short(cell.last.p), "target's probability"], ["drawn with", short(cell.last.law), drawn]];
+  const meaning = cell.kind === "recovered" ? "probability in the residual it was drawn from" : "probability in the row it was drawn from";
+  return [["p", short(cell.last.p), "target's probability"], ["drawn with", short(cell.last.law), meaning]];
 }
 
 // Where the uniform number fell, for the line from 0 to 1; null where none was drawn or stored. plain: where lossless would have cut.

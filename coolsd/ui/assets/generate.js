@@ -29,33 +29,33 @@ export function setControls(values) {
 
 export function mountStage(element, props, watch, trigger, server) {
   shapes = props.shapes;
-  const made = stage({
+  const view = stage({
     definitions: props.definitions, kinds: props.kinds, panel: () => document.querySelector("#why"),
     patches: (lane, index, codes) => patches(server, lane, index, codes),
     openRow: (row) => trigger(row),
     omegaNow: (lane, subject) => (lane.data.relaxed && subject?.node ? omegaNow()[subject.node.position - 1] ?? null : null),
-    onState: (shown) => {
-      state = shown;
+    onState: (lanes) => {
+      state = lanes;
       drawCurves();
-      const relaxed = shown.find(({ lane }) => lane.data.relaxed);
+      const relaxed = lanes.find(({ lane }) => lane.data.relaxed);
       if (relaxed) tell(relaxed.lane.words.bias);
     },
   });
-  redrawStage = made.redraw;
-  element.querySelector(".mount").replaceChildren(made.node);
-  const show = () => made.update(props.value);
+  redrawStage = view.redraw;
+  element.querySelector(".mount").replaceChildren(view.node);
+  const show = () => view.update(props.value);
   show();
   watch("value", show);
 }
 
 export function mountCurves(element) {
-  const made = curves();
-  element.querySelector(".mount").replaceChildren(made.node);
+  const charts = curves();
+  element.querySelector(".mount").replaceChildren(charts.node);
   drawCurves = () => {
     if (!state) return;
     const drafting = state.filter(({ lane }) => lane.data.drafts).map(({ lane, stats }) => ({ ...stats, title: lane.title, ink: lane.place }));
     const relaxed = state.find(({ lane }) => lane.data.relaxed);
-    made.show({ lanes: drafting, now: omegaNow(), run: relaxed?.lane.trace.omega ?? [], title: shapes?.methods[settings?.method]?.title ?? "" });
+    charts.show({ lanes: drafting, now: omegaNow(), run: relaxed?.lane.trace.omega ?? [], title: shapes?.methods[settings?.method]?.title ?? "" });
   };
   drawCurves();
 }

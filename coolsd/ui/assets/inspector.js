@@ -11,12 +11,12 @@ function cutLine(node) {
   if (!line) return null;
   const [left, width, top, height] = [8, 384, 22, 16];
   const x = (v) => left + width * v;
-  const kept = Math.min(line.plain, line.f);
+  const common = Math.min(line.plain, line.f);
   const end = (v) => (v < 0.12 ? "start" : v > 0.88 ? "end" : "middle");
   return s("svg", { class: "cut", viewBox: "0 -6 400 68", role: "img", "aria-label": verdict(node) },
     s("rect", { class: "rejected", x: x(0), y: top, width, height }),
-    s("rect", { class: "kept", x: x(0), y: top, width: width * kept, height }),
-    line.f > kept ? s("rect", { class: "extra", x: x(kept), y: top, width: width * (line.f - kept), height, fill: "url(#relaxed-stripes)" }) : null,
+    s("rect", { class: "kept", x: x(0), y: top, width: width * common, height }),
+    line.f > common ? s("rect", { class: "extra", x: x(common), y: top, width: width * (line.f - common), height, fill: "url(#relaxed-stripes)" }) : null,
     line.plain < 0.995 ? s("line", { class: "lossless", x1: x(line.plain), x2: x(line.plain), y1: top - 4, y2: top + height + 4 }) : null,
     line.plain < 0.995 ? text(x(line.plain), top + height + 17, `lossless ${short(line.plain)}`, end(line.plain), "small") : null,
     Math.abs(line.f - line.plain) > 0.2 || line.plain >= 0.995 ? text(x(line.f), top + height + 17, `f ${short(line.f)}`, end(line.f), "small") : null,
@@ -55,23 +55,23 @@ export function inspector(hooks) {
     list, caption, open);
   let row = null;
   let chosen = "token";
-  let shown = "";
-  let drawn = "";
+  let cellKey = "";
+  let contentKey = "";
   let place = null;
 
   // lane: { trace, title, key }; index: the cell; rounds: as many as are shown.
   function show(lane, index, rounds) {
     const all = subjects(lane.trace, index, rounds);
     const here = `${lane.key} ${index}`;
-    if (here !== shown) chosen = "token";
-    shown = here;
+    if (here !== cellKey) chosen = "token";
+    cellKey = here;
     place = { lane, index, rounds };
     const subject = all.find(({ key }) => key === chosen) ?? all[0] ?? null;
     node.hidden = false;
     setText(title, `${lane.title}: ${where(lane.trace, index)}`);
     const now = `${here} ${subject?.key} ${subject?.round} ${all.length} ${hooks.omegaNow(lane, subject)}`;
-    if (now === drawn) return spoken(lane.trace, index, subject);
-    drawn = now;
+    if (now === contentKey) return spoken(lane.trace, index, subject);
+    contentKey = now;
     draw(lane, index, all, subject);
     return spoken(lane.trace, index, subject);
   }
@@ -110,16 +110,16 @@ export function inspector(hooks) {
   }
 
   function drawRivals(lane, index, subject) {
-    const found = subject ? rivals(lane.trace, subject) : [];
-    const top = Math.max(1e-9, ...found.map(({ weight }) => weight));
+    const candidates = subject ? rivals(lane.trace, subject) : [];
+    const top = Math.max(1e-9, ...candidates.map(({ weight }) => weight));
     const code = subject ? codeOf(subject) : null;
-    list.replaceChildren(...found.map((rival) => rivalRow(rival, top, rival.code === code, rival.code === code ? markOf(subject) : "")));
-    list.previousSibling.hidden = !found.length;
-    setText(caption, found.length ? "Shaded: where p and q overlap. Patches: this cell and its neighbours in the finished picture, with that code in the middle." : "");
-    if (!found.length) return;
-    const wanted = drawn;
-    hooks.patches(lane, index, found.map((rival) => rival.code)).then((patches) => {
-      if (drawn !== wanted) return;
+    list.replaceChildren(...candidates.map((rival) => rivalRow(rival, top, rival.code === code, rival.code === code ? markOf(subject) : "")));
+    list.previousSibling.hidden = !candidates.length;
+    setText(caption, candidates.length ? "Shaded: where p and q overlap. Patches: this cell and its neighbours in the finished picture, with that code in the middle." : "");
+    if (!candidates.length) return;
+    const wanted = contentKey;
+    hooks.patches(lane, index, candidates.map((rival) => rival.code)).then((patches) => {
+      if (contentKey !== wanted) return;
       list.querySelectorAll(".rival").forEach((item) => {
         const source = patches[item.dataset.code];
         const image = item.querySelector("img");
@@ -132,7 +132,7 @@ export function inspector(hooks) {
 
   function hide() {
     node.hidden = true;
-    drawn = shown = "";
+    contentKey = cellKey = "";
   }
 
   return { node, show, hide, focus: () => title.focus({ preventScroll: true }) };

@@ -44,9 +44,9 @@ function draw() {
 // and a bar that was pulled up to 100 % gives all of them back on its way down.
 export function withValue(row, token, value, before = row) {
   const others = (of) => of.reduce((sum, other, i) => (i === token ? sum : sum + other), 0);
-  const kept = others(before) > 0 ? before : row;
-  const rest = others(kept);
-  return row.map((_, i) => (i === token ? value : rest > 0 ? (kept[i] * (1 - value)) / rest : (1 - value) / (row.length - 1)));
+  const base = others(before) > 0 ? before : row;
+  const rest = others(base);
+  return row.map((_, i) => (i === token ? value : rest > 0 ? (base[i] * (1 - value)) / rest : (1 - value) / (row.length - 1)));
 }
 
 // The codes that the bars stand for, where they are a model's own, and where the rows come from.
@@ -61,7 +61,7 @@ function sayNames() {
 }
 
 export function editor(element, props, trigger, watch) {
-  let held = ""; // the bar in hand
+  let active = ""; // the bar in hand
   let before = {}; // each row as it was when a bar of it was taken in hand; not as one bar with all of the mass
   root = element;
   rows = props.value;
@@ -69,7 +69,7 @@ export function editor(element, props, trigger, watch) {
   draw();
   watch("value", () => {
     rows = props.value;
-    [held, before] = ["", {}];
+    [active, before] = ["", {}];
     sayNames();
     draw();
     trigger();
@@ -78,11 +78,11 @@ export function editor(element, props, trigger, watch) {
   let waiting = false;
   function set(bar, value) {
     const { row, token } = bar.dataset;
-    const kept = Math.min(1, Math.max(0, value));
+    const level = Math.min(1, Math.max(0, value));
     const key = `${row} ${token}`;
-    if (held !== key && (!before[row] || Math.max(...rows[row]) < 0.999)) before = { ...before, [row]: rows[row] };
-    held = key;
-    rows = { ...rows, [row]: withValue(rows[row], Number(token), kept, before[row]) };
+    if (active !== key && (!before[row] || Math.max(...rows[row]) < 0.999)) before = { ...before, [row]: rows[row] };
+    active = key;
+    rows = { ...rows, [row]: withValue(rows[row], Number(token), level, before[row]) };
     draw();
     if (waiting) return;
     waiting = true;

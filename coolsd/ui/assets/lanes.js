@@ -47,7 +47,7 @@ function kindBar() {
 
 // hooks: { select(key, cell, by), move(key, event) }; definitions: of the figures, [label, meaning].
 export function lane(place, definitions, hooks) {
-  let [data, grown, colours, said] = [null, null, null, {}];
+  let [data, grown, colours, latest] = [null, null, null, {}];
   const layers = new Map(); // what the token map has drawn
   const heading = term("", "");
   const save = h("a", { hidden: true }, "PNG");
@@ -105,7 +105,7 @@ export function lane(place, definitions, hooks) {
     const words = readout(stats, { total: trace.total, bias: data.bias });
     FIGURES.forEach((name) => setText(figures[name].value, words[name]));
     setText(figures.bias.note, words.biasNote);
-    said = words;
+    latest = words;
     return stats;
   }
 
@@ -118,6 +118,6 @@ export function lane(place, definitions, hooks) {
     get trace() { return grown?.trace ?? null; },
     get title() { return data.title; },
     get key() { return data.key; },
-    get words() { return said; },
+    get words() { return latest; },
   };
 }

@@ -11,11 +11,11 @@ import { stickyBar } from "./sticky.js";
 import { restoreTheme, toggleTheme } from "./theme.js";
 
 let settings = null; // the controls as they stand
-let asked = null; // those that the result on the page was asked with
+let conditions = null; // settings that the result on the page was made with
 
 function markStale() {
-  const same = (name) => String(asked[name] || "") === String(settings[name] || "");
-  const stale = Boolean(settings && asked) && !Object.keys(asked).every(same);
+  const same = (name) => String(conditions[name] || "") === String(settings[name] || "");
+  const stale = Boolean(settings && conditions) && !Object.keys(conditions).every(same);
   document.querySelectorAll("[data-stale]").forEach((node) => { node.hidden = !stale; });
 }
 
@@ -34,9 +34,9 @@ export function controls(names, values) {
 }
 
 export function answer(element, props, watch) {
-  bind(element, props, watch, (shown) => {
-    if (shown.asked) asked = shown.asked;
-    calls = shown.calls;
+  bind(element, props, watch, (values) => {
+    if (values.conditions) conditions = values.conditions;
+    calls = values.calls;
     sticky.show(calls, spent);
     markStale();
   });

@@ -56,6 +56,6 @@ export function play(player, traces) {
 export function setClock(player, traces, clock) {
   if (clock === player.clock || player.position === null || !traces.length) return { ...player, clock };
   const lane = traces.find((trace) => rounds(player, trace) < trace.rounds.length) ?? traces[0];
-  const shown = rounds(player, lane);
-  return { ...player, clock, position: clock === "calls" ? shown : seconds(lane, shown) };
+  const count = rounds(player, lane);
+  return { ...player, clock, position: clock === "calls" ? count : seconds(lane, count) };
 }

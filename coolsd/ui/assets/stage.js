@@ -69,20 +69,20 @@ export function stage(options) {
     frame = 0;
     if (!lanes.length || !lanes[0].trace) return;
     const { state } = bar;
-    const shown = lanes.map((one) => ({ lane: one, stats: one.draw(viewOf(one, state)) }));
+    const views = lanes.map((one) => ({ lane: one, stats: one.draw(viewOf(one, state)) }));
     const place = chosen && lanes.find((one) => one.key === chosen.key);
     if (place && !panel.node.isConnected) options.panel().append(panel.node);
     if (place) setText(live, panel.show(place, chosen.cell, viewOf(place, state).rounds));
-    announce(shown);
-    options.onState?.(shown, state.player.position === null);
+    announce(views);
+    options.onState?.(views, state.player.position === null);
   }
 
   // The result of a run, once, for who cannot see it.
-  function announce(shown) {
-    const over = shown.every(({ lane: one }) => one.data.state === "done");
+  function announce(views) {
+    const over = views.every(({ lane: one }) => one.data.state === "done");
     if (!over || announced === run || bar.state.player.position !== null) return;
     announced = run;
-    const words = shown.map(({ lane: one }) => `${one.title}: ${one.words.calls} target calls, ${one.words.seconds}, bias ${one.words.bias}`);
+    const words = views.map(({ lane: one }) => `${one.title}: ${one.words.calls} target calls, ${one.words.seconds}, bias ${one.words.bias}`);
     setText(live, `Done. ${words.join("; ")}.`);
   }
 

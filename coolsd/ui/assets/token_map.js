@@ -120,12 +120,12 @@ function ghost(pen, box, nodes, phase, colours) {
 }
 
 function siblings(pen, box, nodes, phase, colours) {
-  const shown = nodes.slice(0, 5);
+  const few = nodes.slice(0, 5);
   const side = box.w / 6;
-  shown.forEach((node, i) => {
-    const x = box.x + (box.w - shown.length * side) / 2 + i * side;
-    const taken = phase > 0 && (node.outcome === "accepted" || node.outcome === "relaxed");
-    pen.fillStyle = taken ? colours[node.outcome] : phase > 0 && node.outcome === "rejected" ? "#222" : colours.draft;
+  few.forEach((node, i) => {
+    const x = box.x + (box.w - few.length * side) / 2 + i * side;
+    const passes = phase > 0 && (node.outcome === "accepted" || node.outcome === "relaxed");
+    pen.fillStyle = passes ? colours[node.outcome] : phase > 0 && node.outcome === "rejected" ? "#222" : colours.draft;
     pen.fillRect(x + 0.5, box.y + box.h - side - 1, side - 1, side - 1);
     pen.lineWidth = 0.75;
     pen.strokeStyle = "#fff";
@@ -139,13 +139,13 @@ function layerOf(layers, trace, mode, canvas, size, colours) {
   let layer = layers.get(mode);
   if (layer?.key !== key || layer.trace !== trace) {
     const own = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
-    layer = { key, trace, own, drawn: 0 };
+    layer = { key, trace, own, count: 0 };
     layers.set(mode, layer);
   }
   const pen = layer.own.getContext("2d");
   pen.setTransform(canvas.width / (size.w * trace.columns), 0, 0, canvas.height / (size.h * trace.rows), 0, 0);
-  for (; layer.drawn < trace.cells.length; layer.drawn++) {
-    const cell = trace.cells[layer.drawn];
+  for (; layer.count < trace.cells.length; layer.count++) {
+    const cell = trace.cells[layer.count];
     (mode === "tokens" ? asBlock : overPicture)(pen, boxOf(cell.index, trace, size), cell.kind, colours);
   }
   return layer.own;

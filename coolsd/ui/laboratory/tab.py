@@ -103,7 +103,7 @@ def roll(rows: Any, before: Any, *values: Any) -> Iterator[tuple[str, dict[str, 
     p, q = read_rows(rows)
     knobs = exact.read_knobs(*values)
     setup = {"p": p.tolist(), "q": q.tolist()} | knobs.active
-    goes_on = isinstance(before, dict) and before.get("asked") == setup
+    goes_on = isinstance(before, dict) and before.get("setup") == setup
     counts = torch.tensor(before["counts"] if goes_on else [0] * len(p))
     if int(counts.sum()) >= MOST:
         raise LaboratoryError(f"{MOST:,} rounds are on the histogram already. Press a rule to start again.")
@@ -111,7 +111,7 @@ def roll(rows: Any, before: Any, *values: Any) -> Iterator[tuple[str, dict[str, 
     generator = torch.Generator().manual_seed(int(counts.sum()))
     for _ in range(STEPS):
         counts = counts + exact.simulate(p, rule_case, ROUNDS // STEPS, generator)
-        yield parts.histogram(p, result, counts, knobs), {"asked": setup, "counts": counts.tolist()}
+        yield parts.histogram(p, result, counts, knobs), {"setup": setup, "counts": counts.tolist()}
 
 
 def roll_live(*values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
