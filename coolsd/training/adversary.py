@@ -3,6 +3,7 @@
 Sources: PatchGAN (Isola et al., 2017), spectral normalisation (Miyato et al., 2018), hinge losses (Lim and Ye, 2017).
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 CHANNELS = (48, 96, 192)  # of the layers that halve the side
+STRIDE = 2 ** len(CHANNELS)  # pixels between two scores
 SLOPE = 0.2  # of the leaky rectifiers
 
 
@@ -56,6 +58,17 @@ def frozen(module: nn.Module) -> Iterator[None]:
         module.train(training)
         for p in parameters:
             p.requires_grad_(True)
+
+
+def same_crop(pictures: Tensor, photos: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Both (B, 3, S, S) cut by the same window, moved by up to a stride of the discriminator: (B, 3, S-7, S-7).
+
+    Scores stand a stride apart; at one fixed place the decoder would learn a texture in step with them (a grid of dots in dark pictures).
+    """
+    down, right = random.Random(seed).choices(range(STRIDE), k=2)
+    side = pictures.shape[-1] - STRIDE + 1
+    window = (..., slice(down, down + side), slice(right, right + side))
+    return pictures[window], photos[window]
 
 
 def adversarial_losses(discriminator: nn.Module, pictures: Tensor, photos: Tensor) -> tuple[Tensor, Tensor]:

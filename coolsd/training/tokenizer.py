@@ -17,7 +17,7 @@ from transformers import JanusVQVAE, JanusVQVAEConfig
 from ..data.metrics import perplexity, psnr
 from ..data.pictures import Record, Skipped, read_pictures, square
 from ..models.vq import ImageTokenizer
-from .adversary import PatchDiscriminator, adversarial_losses
+from .adversary import PatchDiscriminator, adversarial_losses, same_crop
 from .crops import Crops, batches
 from .group_norm import use_fast_norm
 from .loop import Process, Training
@@ -255,7 +255,7 @@ def train_tokenizer(
             loss = reconstruction_loss(pictures, pixels, recipe, perceptual) + codebook
             if trainee.discriminator is None:
                 return loss
-            deceive, discriminate = adversarial_losses(trainee.discriminator, pictures, pixels)
+            deceive, discriminate = adversarial_losses(trainee.discriminator, *same_crop(pictures, pixels, recipe.seed + step))
             return loss + adversarial_weight(recipe, step) * deceive + discriminate
 
     def note() -> str:

@@ -51,6 +51,17 @@ def test_each_loss_teaches_one_side():
     assert judge.training
 
 
+def test_both_are_cut_by_one_window_at_every_phase_of_the_stride():
+    photos = torch.arange(32.0 * 32).reshape(1, 1, 32, 32)
+    corners = set()
+    for seed in range(400):
+        pictures, real = adversary.same_crop(-photos, photos, seed)
+        assert torch.equal(pictures, -real)
+        assert real.shape == (1, 1, 25, 25)
+        corners.add(divmod(int(real[0, 0, 0, 0]), 32))
+    assert corners == {(down, right) for down in range(8) for right in range(8)}
+
+
 def test_the_weight_is_ramped_in():
     recipe = tokenizer.TokenizerRecipe(adversarial=0.4, ramp=4)
     assert [tokenizer.adversarial_weight(recipe, step) for step in (0, 1, 4, 9)] == pytest.approx([0, 0.1, 0.4, 0.4])
