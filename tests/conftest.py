@@ -1,9 +1,15 @@
 """Tests find their helpers beside this file, in whichever folder they are; fixtures that several of them use."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+# Workers of pytest-xdist share the cores: threads beyond those spin, and make small passes many times slower.
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 

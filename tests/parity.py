@@ -31,7 +31,7 @@ VARIANTS = (
 PAIRS = {  # how many of the variants, tokens of a run, prompt
     "tiny float32": (5, 10, "a red rose"),
     "tiny bfloat16": (5, 10, "a red rose"),
-    "meadow float32": (2, 4, "a purple petunia"),
+    "meadow float32": (5, 4, "a purple petunia"),
 }
 
 

@@ -69,6 +69,7 @@ def test_assets_stay_small_and_the_page_has_its_recording():
 
 
 def test_the_readme_and_ci_share_the_test_command():
-    command = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt -r tests/requirements.txt && .venv/bin/python -m pytest"
+    install = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt -r tests/requirements.txt"
+    command = f"{install} && .venv/bin/python -m pytest -n 2 --dist loadfile\n"
     assert command in (ROOT / "README.md").read_text(encoding="utf-8")
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

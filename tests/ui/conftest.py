@@ -21,6 +21,7 @@ def browser():
     sync_api = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM:
         pytest.skip("no Chromium: set CHROMIUM to its path")
+    sync_api.expect.set_options(timeout=30_000)  # as long as the waits of Playwright itself
     with sync_api.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=180_000)
         yield opened

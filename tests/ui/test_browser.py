@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pages import visit
+from playwright.sync_api import expect
 
 from coolsd.settings import Settings
 from coolsd.trace import Run
@@ -52,11 +53,11 @@ def test_from_generate_to_downloads_on_one_chart(page, brake):
     assert page.evaluate("document.activeElement.textContent.trim()") == "Generate"
     page.keyboard.press("Enter")
     wait_for_lane(page, "reference", "running")
-    assert not button(page, "Generate").is_enabled()
+    expect(button(page, "Generate")).to_be_disabled()
     brake.clear()
     wait_for_lane(page, "relaxed", "done")
     page.wait_for_selector("a[data-json]:visible")
-    assert button(page, "Generate").is_enabled()
+    expect(button(page, "Generate")).to_be_enabled()
     assert page.evaluate("document.querySelector('.chart').mine")
     assert page.evaluate("window.shifted") <= 0.01
 
@@ -70,7 +71,7 @@ def test_from_generate_to_downloads_on_one_chart(page, brake):
     from PIL import Image
 
     assert Image.open(download.value.path()).text["prompt"] == MARKUP
-    assert page.locator(".lane img").count() == 3
+    expect(page.locator(".lane img")).to_have_count(3)
     assert page.locator("[data-key=relaxed] img").get_attribute("alt").startswith(MARKUP)
 
 
@@ -83,8 +84,8 @@ def test_stop_is_the_last_word_and_keeps_what_was_decoded(page, brake):
     page.wait_for_timeout(1000)  # nothing may come after it
     status(page, "Stopped")
     assert page.locator("[data-key=reference]").evaluate(STATE) == "stopped"
-    assert button(page, "Generate").is_enabled()
-    assert not button(page, "Stop").is_enabled()
+    expect(button(page, "Generate")).to_be_enabled()
+    expect(button(page, "Stop")).to_be_disabled()
     with page.expect_download() as download:
         page.locator("a[data-json]").click()
     assert json.loads(Path(download.value.path()).read_text(encoding="utf-8"))["reference"]["complete"] is False
@@ -109,7 +110,7 @@ def test_empty_prompt_gets_advice(still):
     prompt(still).fill("  ")
     button(still, "Generate").click()
     status(still, "Type a few words")
-    assert button(still, "Generate").is_enabled()
+    expect(button(still, "Generate")).to_be_enabled()
 
 
 def test_methods_whose_settings_were_hidden_run_as_they_are_offered(page):
@@ -158,7 +159,7 @@ def test_moving_a_slider_redraws_omega_at_once(still):
 def test_links_set_the_controls_and_report_what_they_cannot(browser, address):
     page = visit(browser, address, "?prompt=green+hills&delta=3.1&nu=nan&seed=7&method=uniform", permissions=CLIPBOARD)
     status(page, "nu=nan")
-    assert prompt(page).input_value() == "green hills"
+    expect(prompt(page)).to_have_value("green hills")
     page.wait_for_function("document.querySelector('.omega-row').textContent.startsWith('3.10  3.10')")
     prompt(page).fill("a & b? ü")
     button(page, "Copy link").click()

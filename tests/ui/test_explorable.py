@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pages import visit
+from playwright.sync_api import expect
 
 from coolsd.ui import controls
 
@@ -49,7 +50,7 @@ def test_rounds_are_stepped_and_scrubbed_by_keys_also_with_the_server_gone(plain
     press(plain, "ArrowRight")
     assert progress(plain) == [1, 1]
     assert plain.locator("[data-key=relaxed] .numbers .calls dd").inner_text() == "1"
-    assert plain.locator("[data-key=relaxed] .masked").is_visible()
+    expect(plain.locator("[data-key=relaxed] .masked")).to_be_visible()
     plain.locator(".scrubber").fill("2")
     settle(plain)
     assert progress(plain)[0] == 2
@@ -84,7 +85,7 @@ def test_the_inspector_explains_a_cell_that_is_clicked_and_the_next_by_arrow_key
     assert re.search(r"round 2, draft position 1: (accepted|recovered)", panel.inner_text())
     assert "token 2, row 1" in plain.locator(".stage [role=status]").inner_text()
     press(plain, "Escape")
-    assert panel.is_hidden()
+    expect(panel).to_be_hidden()
 
 
 def test_scrubbing_is_quick_on_a_slow_computer(plain):
@@ -165,12 +166,12 @@ def test_focus_is_seen_everywhere_and_tabs_move_by_arrow_keys(plain):
     press(plain, "ArrowRight")
     assert plain.evaluate("document.activeElement.textContent.trim()") == "Laboratory"
     press(plain, "ArrowLeft")
-    assert plain.locator(".lane").first.is_visible()
+    expect(plain.locator(".lane").first).to_be_visible()
 
 
 def test_the_theme_is_remembered_and_a_phone_has_its_bar(browser, address):
     page = visit(browser, address, viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
-    assert page.locator(".sticky").is_visible()
+    expect(page.locator(".sticky")).to_be_visible()
     page.locator("[data-key=relaxed] .map").tap(position={"x": 5, "y": 5})
     page.wait_for_selector(".inspector:not([hidden])")
     page.get_by_label("Close the inspector (Esc)").tap()

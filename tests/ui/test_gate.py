@@ -146,7 +146,7 @@ def test_runs_nobody_listens_to_hold_no_one_up(backend, demo, client):
         time.sleep(0.02)
     while backend.run_queue._line and time.monotonic() - began < 30:
         time.sleep(0.02)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_until():

@@ -2,6 +2,7 @@
 
 import pytest
 from pages import served
+from playwright.sync_api import expect
 
 import coolsd
 from coolsd.ui.backend import Backend
@@ -70,7 +71,7 @@ def test_one_token_follows_preset_rule_and_bar(lab):
     for key in ("ArrowUp", "ArrowUp", "ArrowUp", "PageUp", "ArrowDown"):
         lab.keyboard.press(key)
     assert row(lab, "p")[0] == before + 12
-    assert handle.get_attribute("aria-valuenow") == str(before + 12)
+    expect(handle).to_have_attribute("aria-valuenow", str(before + 12))
 
 
 def test_lantern_shows_its_neighbours(lab):
@@ -82,7 +83,7 @@ def test_lantern_shows_its_neighbours(lab):
     lab.wait_for_function("document.querySelector('.lab-codes')?.innerText.includes('2.5-fold')")
     verdict(lab, "Relaxed: 0.31 away from p.")
     panel = lab.get_by_role("tabpanel").filter(visible=True)
-    assert not panel.get_by_label("budget").first.is_visible()
+    expect(panel.get_by_label("budget").first).to_be_hidden()
     cap = panel.get_by_role("spinbutton", name="λ cap")
     cap.fill("1.1")
     cap.press("Tab")
@@ -109,7 +110,7 @@ def test_one_round_answers_which_schedule_costs_least(lab):
     length = lab.locator(".lab-round .lab-verdict").inner_text()
     lab.get_by_label("Uniform", exact=True).check()
     lab.wait_for_function("before => document.querySelector('.lab-round .lab-verdict').innerText !== before", arg=length)
-    assert lab.locator(".lab-cost.least").count() == 2
+    expect(lab.locator(".lab-cost.least")).to_have_count(2)
 
 
 def test_a_wrong_rule_is_caught_and_the_right_one_is_not(lab):

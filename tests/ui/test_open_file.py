@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from playwright.sync_api import expect
 from tiny import tiny_pair
 
 import coolsd
@@ -42,7 +43,7 @@ def test_a_chosen_file_is_shown_and_a_broken_one_is_refused(page, run):
     broken["rounds"][1]["tokens"] = "all"
     page.set_input_files(INPUT, files=content | {"name": "bad.json", "buffer": json.dumps(broken).encode()})
     wait_for_status(page, "bad.json was not opened: rounds[1].tokens is 'all'")
-    assert page.locator("#stage [data-key]").count() == 1  # what was there stays
+    expect(page.locator("#stage [data-key]")).to_have_count(1)  # what was there stays
 
 
 def test_a_file_can_be_dropped_anywhere(page, run):

@@ -67,18 +67,18 @@ def test_the_time_that_is_asked_for_is_estimated(trials):
 
 
 def test_an_idle_process_is_used_again(trials):
-    assert trials["process"]["first_event"] < 5
+    assert trials["process"]["first_event"] < 20  # a new one would load the pair
 
 
 def test_stop_ends_the_run_within_a_few_rounds_and_gives_the_gpu_back(trials):
     assert trials["stop"]["status"].startswith("Stopped")
     assert trials["stop"]["rounds"] <= 3
-    assert trials["stop"]["released"] < 3
+    assert trials["stop"]["released"] < 10
 
 
 def test_a_closed_page_gives_the_gpu_back(trials):
     assert trials["departure"]["count"] == 1
-    assert trials["departure"]["released"] < 3
+    assert trials["departure"]["released"] < 10
     assert trials["departure"]["waits"] == 0
 
 
