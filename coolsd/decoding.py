@@ -84,6 +84,8 @@ def _heads(p: Tensor, draft: Draft, verdict: Verdict, size: int) -> tuple[dict[s
     """
     heads, row = [], 0
     for level in range(len(verdict.accept_prob)):
+        if row - 1 not in draft.parents:  # other branches are deeper
+            break
         child = draft.parents.index(row - 1)
         heads.append(_top(p[row], draft.q[child], size))
         row = 1 + (verdict.path[level] if level < verdict.accepted else child)

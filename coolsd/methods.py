@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from . import schedules, trees
 from .protocols import Draft, Pair
 from .settings import SETTINGS, Settings, numbers
+from .traversal import verify_traversal
 from .tree_verification import verify_tree
 from .trees import Dynamic, Shape, chain, depth
 from .verification import Diverse, Lantern, Relaxed, RelaxedGuesses, Rule, Verdict, verify, verify_block
@@ -171,6 +172,10 @@ def _block(settings: Settings, _: Pair) -> Verify:
     return lambda p, draft, generator: verify_block(p, draft.q, draft.tokens, schedule[: len(draft.tokens)], generator)
 
 
+def _traversal(*_: Settings | Pair) -> Verify:
+    return lambda p, draft, generator: verify_traversal(p, draft.q, draft.tokens, draft.parents, generator)
+
+
 def _diverse(settings: Settings, _: Pair) -> Verify:
     return _by(Diverse(settings.weight))
 
@@ -290,6 +295,18 @@ METHODS: dict[str, Method] = {
             verifier=_block,
             form="annealed",
             uses=ANNEALING,
+        ),
+        Method(
+            name="traversal",
+            title="Traversal verification",
+            about="Verifies a tree from its leaves to its root: exact, and never accepts fewer than sibling by sibling.",
+            source="traversal verification (arXiv 2505.12398)",
+            lossless=True,
+            schedule=_lossless,
+            verifier=_traversal,
+            form="lossless",
+            uses=("tree",),
+            tree="mc_sim_7b_63",
         ),
         Method(
             name="diverse",

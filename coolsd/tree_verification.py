@@ -58,7 +58,7 @@ class _Nodes:
     f_and_u: Tensor  # (n, 2) f and u of each, NaN behind an accepted sibling
 
 
-def _without(row: Tensor, tokens: Tensor) -> Tensor:
+def without(row: Tensor, tokens: Tensor) -> Tensor:
     """Draft rows (m, V) once `tokens` (m, k) are taken, float64: the rest is summed up, as 1 minus the taken mass would cancel."""
     rest = row.to(torch.float64, copy=True)
     if tokens.shape[1]:
@@ -91,7 +91,7 @@ def _try(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan, rule: Rule, uniform:
     accept, ratio = [], []  # f of each child once the elder ones are rejected; its lossless acceptance probability from the same rows
     for k, m in enumerate(plan.counts):
         token, place = _head(tokens, m)[:, k], _head(plan.depth, m)
-        rows = _head(residual, m), _without(q.index_select(0, _head(plan.nodes, m)[:, k]), _head(tokens, m)[:, :k]), place
+        rows = _head(residual, m), without(q.index_select(0, _head(plan.nodes, m)[:, k]), _head(tokens, m)[:, :k]), place
         if k == 0:
             eldest = (p, rows[1], place, token)
         accept.append(step.accept_prob(*rows, token))
@@ -140,6 +140,21 @@ def _tried(parents: Parents, device: torch.device, attempt: Callable[[_Plan], _N
     return _Nodes(*(torch.cat([getattr(nodes, field) for nodes in visits]) for field in _Nodes.__dataclass_fields__))
 
 
+def check_tree(p: Tensor, q: Tensor | Sequence[Tensor], draft_tokens: Tensor, parents: Parents) -> None:
+    """Refuse rows, tokens and parents that do not belong together, see `verify_tree`.
+
+    Raises:
+        ValueError: with their shapes.
+    """
+    count = len(parents)
+    shapes = f"p {tuple(p.shape)}, {len(q)} rows q, draft_tokens {tuple(draft_tokens.shape)}, {count} parents"
+    if p.ndim != 2 or len(p) != count + 1 or len(q) != count or draft_tokens.shape != (count,):
+        raise ValueError(f"need p (N+1, V), N rows q, draft_tokens (N,) and N parents: {shapes}")
+    rows = [q.shape[1:]] if isinstance(q, Tensor) else [row.shape for row in q]
+    if any(row != p.shape[1:] for row in rows) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
+        raise ValueError(f"every row q must be ({p.shape[1]},) and every parent come before its child: {shapes}")
+
+
 def verify_tree(
     p: Tensor,
     q: Tensor | Sequence[Tensor],
@@ -170,13 +185,8 @@ def verify_tree(
     Raises:
         ValueError: rows, tokens and parents that do not belong together.
     """
+    check_tree(p, q, draft_tokens, parents)
     count = len(parents)
-    shapes = f"p {tuple(p.shape)}, {len(q)} rows q, draft_tokens {tuple(draft_tokens.shape)}, {count} parents"
-    if p.ndim != 2 or len(p) != count + 1 or len(q) != count or draft_tokens.shape != (count,):
-        raise ValueError(f"need p (N+1, V), N rows q, draft_tokens (N,) and N parents: {shapes}")
-    rows = [q.shape[1:]] if isinstance(q, Tensor) else [row.shape for row in q]
-    if any(row != p.shape[1:] for row in rows) or any(not -1 <= parent < i for i, parent in enumerate(parents)):
-        raise ValueError(f"every row q must be ({p.shape[1]},) and every parent come before its child: {shapes}")
     if count and not isinstance(q, Tensor):
         q = torch.stack(tuple(q))
     return to_host(tree_verdict(p, q, draft_tokens, parents, rule, uniforms(((1 + salvage) * count + 1,), generator, p.device), salvage))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "coolsd"
-GROUND = ("sampling", "schedules", "rules", "trees", "verification", "tree_verification", "theory")
+GROUND = ("sampling", "schedules", "rules", "trees", "verification", "tree_verification", "traversal", "theory")
 # part: what it must not import, directly or in a function
 CLOSED = {
     **dict.fromkeys(GROUND, ("settings", "trace", "methods", "decoding", "laboratory", "models", "data", "training", "evaluation", "ui")),
