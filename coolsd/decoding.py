@@ -8,7 +8,7 @@ its `accept_prob` and `cost` have one entry for each level that was looked at. F
 that some sibling is accepted, given the siblings; `cost` is what the whole level spends.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from math import isnan, log
@@ -77,7 +77,7 @@ def _top(p: Tensor, q: Tensor | None, count: int) -> dict[str, Any]:
     }
 
 
-def _heads(p: Tensor, draft: Draft, verdict: Verdict, size: int) -> tuple[dict[str, Any], ...]:
+def heads_of(p: Tensor, draft: Draft, verdict: Verdict, size: int) -> tuple[dict[str, Any], ...]:
     """Heads of the rows at each level: those of its target row, and of the draft row where something was drafted from there.
 
     Entry i belongs to emitted token i; behind the accepted path, where a position was examined, the first branch goes on.
@@ -159,8 +159,12 @@ def decode(pair: Pair, settings: Settings, inspect: int = 0) -> Iterator[Round]:
 
 def finished(pair: Pair, settings: Settings, rounds: Iterable[Round]) -> Run:
     """The run of a pair that these rounds make up, without its picture."""
-    rounds = list(rounds)
-    return Run(settings, pair.name, tuple(pair.grid), tuple(omega(settings).tolist()), rounds, dict(pair.environment))
+    return run_of(settings, rounds, pair.name, pair.grid, pair.environment)
+
+
+def run_of(settings: Settings, rounds: Iterable[Round], target: str, grid: tuple[int, int], environment: Mapping[str, Any]) -> Run:
+    """The run of these rounds, for who has no pair at hand: target, grid (rows, columns) and environment are the pair's."""
+    return Run(settings, target, tuple(grid), tuple(omega(settings).tolist()), list(rounds), dict(environment))
 
 
 def _sessions(pair: Pair, settings: Settings) -> tuple[Target, Drafter | None]:
@@ -208,7 +212,7 @@ def _rounds(pair: Pair, settings: Settings, inspect: int) -> Iterator[Round]:
                 hidden = _along(hidden, path)
             event = _round(index, done, draft, tokens, verdict, timer)
             if inspect:  # behind the timer: what an inspector wants is no part of decoding
-                event = replace(event, top=_heads(p, draft, verdict, inspect))
+                event = replace(event, top=heads_of(p, draft, verdict, inspect))
             done += len(tokens)
         yield event
         if done >= total:

@@ -244,7 +244,7 @@ def _block(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor) -> _Block:
     return _Block(weight, torch.cat((stop, weight[:, -1:]), 1), kept, cost)
 
 
-def _block_accepted(stop: Tensor, uniform: Tensor) -> Tensor:
+def block_accepted(stop: Tensor, uniform: Tensor) -> Tensor:
     """The largest i with u_i < h_i: every position is looked at, not only those before the first failure. (S, L), (L,) -> (S,)."""
     return torch.where(uniform < stop, torch.arange(1, len(uniform) + 1, device=stop.device), 0).amax(-1)
 
@@ -281,7 +281,7 @@ def block_verdict(p: Tensor, q: Tensor, draft: Tensor, schedules: Tensor, unifor
     p, q = p.double(), q.double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
     block = _block(p[:length], q, draft, schedules)
-    counts = _block_accepted(block.stop, uniform[:length])
+    counts = block_accepted(block.stop, uniform[:length])
     accepted, lossless = counts[0], counts[-1]
     last, position = accepted.clamp(max=length - 1)[None], torch.arange(length, device=p.device)
     weight, row = torch.cat((p.new_ones(1), block.weight[0])).index_select(0, last), p.index_select(0, last)

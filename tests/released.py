@@ -29,5 +29,5 @@ def shrink_llamagen(monkeypatch, **changes) -> catalog.TargetSpec:
     """Give llamagen-256 the tiny model's sizes, and other fields of its entry these values."""
     tiny = replace(catalog.CATALOG["llamagen-256"], build=partial(load_llamagen, "llamagen-256", TINY), **changes)
     monkeypatch.setitem(catalog.CATALOG, "llamagen-256", tiny)
-    monkeypatch.setattr(loading, "_pairs", {})
+    monkeypatch.setattr(loading, "CACHE", {})
     return tiny

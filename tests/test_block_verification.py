@@ -106,7 +106,7 @@ def test_a_seed_decides_as_the_algorithm_does(name):
 
 def test_control_block_that_stops_at_the_first_failure_is_seen(monkeypatch):
     law, *_ = block_by_algorithm(block_rows(BLOCK_TOY.p), block_rows(BLOCK_TOY.q), [1.0] * 3)
-    monkeypatch.setattr("coolsd.verification._block_accepted", lambda stop, uniform: (uniform < stop).int().cumprod(-1).sum(-1))
+    monkeypatch.setattr("coolsd.verification.block_accepted", lambda stop, uniform: (uniform < stop).int().cumprod(-1).sum(-1))
     assert chi_square(play_blocks(lossless(3), 1800)[0], torch.tensor(list(law.values()))[None]) < FAILS
 
 

@@ -213,8 +213,8 @@ def poisoned(model: str, since: int, bad: float) -> ToyPair:
     def begun(cfg_scale: float):
         target, drafter = begin(cfg_scale)
         if model == "target":
-            step = target._step
-            target._step = lambda contexts: replace(result := step(contexts), logits=spoilt(result.logits))
+            step = target.answer
+            target.answer = lambda contexts: replace(result := step(contexts), logits=spoilt(result.logits))
         else:
             propose = drafter.propose
             drafter.propose = lambda shape, to_probs, generator: propose(shape, lambda logits: to_probs(spoilt(logits)), generator)
@@ -279,7 +279,7 @@ def test_the_inspector_keeps_the_heads_of_the_rows():
 
 
 def test_what_the_inspector_keeps_is_not_timed(monkeypatch):
-    monkeypatch.setattr("coolsd.decoding._heads", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr("coolsd.decoding.heads_of", lambda *_: time.sleep(0.3))
     assert min(r.seconds for r in stream(ToyPair(TOY, (2, 3)), "x", "coolsd", inspect=2)) < 0.25
 
 
@@ -308,7 +308,7 @@ class Scribe(ToyPair):
 
         def step(contexts):
             paths = torch.tensor([[[float(spelled(path))] for path in contexts]], dtype=torch.float64)
-            return Step(ToyTarget._step(target, contexts).logits, paths)
+            return Step(ToyTarget.answer(target, contexts).logits, paths)
 
         def extend(tokens, parents):
             self.calls.append(("extend", tokens.tolist(), tuple(parents)))
@@ -327,7 +327,7 @@ class Scribe(ToyPair):
             self.prompt = prompt
             return ToyTarget.prefill(target, prompt)
 
-        target._step, target.extend, drafter.observe, drafter.propose = step, extend, observe, propose
+        target.answer, target.extend, drafter.observe, drafter.propose = step, extend, observe, propose
         target.prefill = prefill
         return target, drafter
 

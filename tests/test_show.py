@@ -131,7 +131,7 @@ def test_the_race_runs_on_the_lanes_own_clocks(runs, monkeypatch):
     with Image.open(io.BytesIO(drawings.gif(lanes))) as film:
         assert film.n_frames > 20
         durations, covered = [], []
-        layout = drawings._Layout(lanes, drawings.GIF_WIDTH)
+        layout = drawings.Layout(lanes, drawings.GIF_WIDTH)
         for i in range(film.n_frames):
             film.seek(i)
             durations.append(film.info["duration"])

@@ -19,20 +19,20 @@ class ToyTarget:
     last: list[list[int]] = field(default_factory=list)
     passes: int = 0
 
-    def _step(self, contexts: list[list[int]]) -> Step:
+    def answer(self, contexts: list[list[int]]) -> Step:
         rows = torch.stack([self.toy.p[tuple([0, 0, *c][-2:])] for c in contexts])
         return Step(rows.log().float(), torch.zeros(1, len(contexts), 1))
 
     def prefill(self, prompt: str) -> Step:
         self.passes += 1
-        return self._step([[]])
+        return self.answer([[]])
 
     def extend(self, tokens: Tensor, parents: tuple[int, ...]) -> Step:
         self.passes += 1
         self.last = []
         for token, parent in zip(tokens.tolist(), parents, strict=True):
             self.last.append([*(self.committed if parent < 0 else self.last[parent]), token])
-        return self._step(self.last)
+        return self.answer(self.last)
 
     def keep(self, path: list[int]) -> None:
         self.committed = self.last[path[-1]]

@@ -202,7 +202,7 @@ class Trials:
         return {
             "released": time.monotonic() - at,
             "count": len(self.scheduler.released) - count,
-            "waits": len(self.backend.run_queue._line),
+            "waits": self.backend.run_queue.length,
         }
 
     def killed(self):

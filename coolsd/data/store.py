@@ -88,7 +88,7 @@ def digest(*parts: str | bytes | Tensor, digits: int = 64) -> str:
     sha = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor):
-            part = part.float().cpu().numpy().tobytes()
+            part = part.detach().float().cpu().numpy().tobytes()
         sha.update(part.encode() if isinstance(part, str) else part)
     return sha.hexdigest()[:digits]
 

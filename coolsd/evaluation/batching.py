@@ -47,7 +47,7 @@ def map_of(pair: Pair) -> Callable[..., Iterable]:
 
 
 @dataclass
-class _Request:
+class PassRequest:
     """A submitted pass."""
 
     workspace: Workspace
@@ -80,7 +80,7 @@ class _Lane:
         device = next(x.device for x in inputs if isinstance(x, Tensor))
         tensor_inputs = tensors(inputs, device)
         return self.batcher.submit(
-            _Request(self.workspace, self.number, fn, (key, *((x.shape, x.dtype) for x in tensor_inputs)), tensor_inputs)
+            PassRequest(self.workspace, self.number, fn, (key, *((x.shape, x.dtype) for x in tensor_inputs)), tensor_inputs)
         )
 
 
@@ -109,7 +109,7 @@ class PassBatcher:
         self._workspaces: dict[tuple[int, int], Workspace] = {}
         self._thread = threading.local()
         self._turn = threading.Condition()
-        self._waiting: list[_Request] = []
+        self._waiting: list[PassRequest] = []
         self._at_work = 0
 
     def acquire(self, branches: int, session: Any) -> Workspace | None:
@@ -162,7 +162,7 @@ class PassBatcher:
                 self._at_work -= 1
                 self._serve()
 
-    def submit(self, request: _Request) -> Outputs:
+    def submit(self, request: PassRequest) -> Outputs:
         """Wait until this pass has been run."""
         with self._turn:
             self._waiting.append(request)
@@ -177,7 +177,7 @@ class PassBatcher:
         good; a request passed over several times goes first."""
         if not self._waiting or len(self._waiting) < self._at_work:
             return
-        groups: dict[Hashable, list[_Request]] = {}
+        groups: dict[Hashable, list[PassRequest]] = {}
         for request in self._waiting:
             groups.setdefault(request.key, []).append(request)
         chosen = max(groups.values(), key=lambda group: (max(a.waited for a in group) >= PATIENCE, len(group)))
@@ -198,7 +198,7 @@ class PassBatcher:
                     request.error = error
         self._turn.notify_all()
 
-    def _run(self, run: list[_Request]) -> None:
+    def _run(self, run: list[PassRequest]) -> None:
         """One call for lanes that lie side by side, whose caches are one slice."""
         first = run[0]
         if len(run) == 1:
@@ -222,9 +222,9 @@ class PassBatcher:
             request.outputs = tuple(output[i] for output in outputs)
 
 
-def neighbours(requests: list[_Request]) -> list[list[_Request]]:
+def neighbours(requests: list[PassRequest]) -> list[list[PassRequest]]:
     """Runs of lanes without a gap."""
-    runs: list[list[_Request]] = []
+    runs: list[list[PassRequest]] = []
     for one in requests:
         if runs and runs[-1][-1].lane + 1 == one.lane:
             runs[-1].append(one)

@@ -126,7 +126,7 @@ class Workspaces:
         return workspace
 
     def spare(self, branches: int) -> int:
-        """Rooms that are built and free."""
+        """Workspaces that are built and free."""
         return len(self._free.get(branches, ()))
 
     def clear(self) -> None:

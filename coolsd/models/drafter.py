@@ -210,7 +210,7 @@ class EagleDrafter:
             plan = levels(shape, device)
             if self.entries.workspace:
                 plan = self.entries.workspace.graphs.keep_alive(("levels", shape), plan)
-            calls, number, fn = len(plan), sum(level.draws * level.parents for level in plan), partial(self._tree, plan, to_probs)
+            calls, number, fn = len(plan), sum(level.draws * level.parents for level in plan), partial(self.draw_tree, plan, to_probs)
         key = ("draft", shape, to_probs, self.entries.phase(calls))
         tokens, q = self.entries.run(fn, key, self.entries.most(len(shape)), self.entries.feature, uniforms((number,), generator, device))
         return Draft(tokens, q, shape, calls)
@@ -225,7 +225,7 @@ class EagleDrafter:
                 features, ancestry = self.entries.append(position, features, tokens[-1], ancestry, step)
         return torch.cat(tokens), torch.cat(rows)
 
-    def _tree(
+    def draw_tree(
         self, plan: list[Level], to_probs: ToProbs, position: CachePosition, feature: Tensor, uniform: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Level by level: one pass over the nodes of a level that have children, then their children are drawn.
@@ -261,13 +261,13 @@ class EagleDrafter:
         top-k, top-p.
         """
         key = ("rank", shape, to_probs, self.entries.phase(shape.depth))
-        nodes = self.entries.most(shape.depth * shape.top_k)
+        entries = self.entries.most(shape.depth * shape.top_k)
         # One transfer of all three; double holds them exactly.
-        ranking = self.entries.run(partial(self._ranked, shape, to_probs), key, nodes, self.entries.feature)[0].cpu()
+        ranking = self.entries.run(partial(self._ranked, shape, to_probs), key, entries, self.entries.feature)[0].cpu()
         if bool(ranking[1].isnan().any()):
             raise NotFinite("drafter")
-        nodes, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
-        tokens = ranking[0].long()[nodes].to(self.entries.feature.device, non_blocking=True)
+        best, tree = best_subtree(ranking[1], tuple(ranking[2].long().tolist()), shape.nodes)
+        tokens = ranking[0].long()[best].to(self.entries.feature.device, non_blocking=True)
         return Draft(tokens, F.one_hot(tokens, self.entries.codes).float(), tree, shape.depth)
 
     def _ranked(self, shape: Dynamic, to_probs: ToProbs, position: CachePosition, feature: Tensor) -> tuple[Tensor]:

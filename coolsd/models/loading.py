@@ -145,7 +145,7 @@ def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None,
     return pair
 
 
-_pairs: dict[tuple, LoadedPair] = {}
+CACHE: dict[tuple, LoadedPair] = {}  # the pairs that are loaded, by name, device, dtype and files
 _lock = threading.Lock()
 
 
@@ -170,6 +170,6 @@ def load(name: str = "meadow", device: str | None = None, dtype: str | torch.dty
     paths = {what: path for what, path in paths.items() if path is not None}
     key = (name, device, dtype, tuple(sorted((k, str(v)) for k, v in paths.items())))
     with _lock:
-        if key not in _pairs:
-            _pairs[key] = _build(name, CATALOG[name], device, dtype, paths)
-        return _pairs[key]
+        if key not in CACHE:
+            CACHE[key] = _build(name, CATALOG[name], device, dtype, paths)
+        return CACHE[key]

@@ -124,7 +124,7 @@ def from_chameleon(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def _network(state: dict[str, Tensor]) -> JanusVQVAE:
+def empty_network(state: dict[str, Tensor]) -> JanusVQVAE:
     """The empty network for these tensors, on the meta device."""
     try:
         channels, codes = state["encoder.conv_in.weight"].shape[0], state["quantize.embedding.weight"].shape
@@ -155,7 +155,7 @@ def load_llamagen_vq(path: Path, grid: int) -> ImageTokenizer:
         LoadError: the file is missing, cut short or another network's.
     """
     state = from_llamagen(_tensors(path))
-    vqvae = fill(_network(state), state, "picture tokenizer")
+    vqvae = fill(empty_network(state), state, "picture tokenizer")
     return ImageTokenizer(vqvae.float(), grid)
 
 
@@ -168,7 +168,7 @@ def load_chameleon_vq(path: Path, grid: int) -> ImageTokenizer:
         LoadError: the file is missing, cut short or another network's.
     """
     state = from_chameleon(_tensors(path, "model.vqmodel."))
-    vqvae = _network(state)
+    vqvae = empty_network(state)
     for level in (*vqvae.encoder.down, *vqvae.decoder.up):
         level.attn = nn.ModuleList()
     vqvae = fill(vqvae, state, "picture tokenizer")

@@ -8,7 +8,7 @@ import io
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from PIL import Image, ImageColor, ImageDraw, ImageFont
@@ -40,7 +40,7 @@ def sheet(lanes: Mapping[str, Run]) -> Image.Image:
     Raises:
         ValueError: a lane has no picture.
     """
-    return _Layout(lanes, WIDTH).frame([len(run.rounds) for run in lanes.values()], None)
+    return Layout(lanes, WIDTH).frame([len(run.rounds) for run in lanes.values()], None)
 
 
 def gif(lanes: Mapping[str, Run]) -> bytes:
@@ -52,7 +52,7 @@ def gif(lanes: Mapping[str, Run]) -> bytes:
     Raises:
         ValueError: a lane has no picture.
     """
-    layout = _Layout(lanes, GIF_WIDTH)
+    layout = Layout(lanes, GIF_WIDTH)
     clocks = [list(accumulate(event.seconds for event in run.rounds)) for run in lanes.values()]
     total = max((clock[-1] for clock in clocks if clock), default=0.0)
     duration = total if SHORTEST <= total <= LONGEST else USUAL
@@ -95,7 +95,7 @@ class Moment:
         return "real time" if 0.99 < ratio < 1.01 else f"{ratio:.2g} x real time"
 
 
-class _Layout:
+class Layout:
     """Where the parts of a drawing lie, and the drawing at any number of rounds."""
 
     def __init__(self, lanes: Mapping[str, Run], width: int):
@@ -168,7 +168,7 @@ class _Layout:
 
 
 def _part(run: Run, rounds: int) -> Run:
-    return Run(run.settings, run.target, run.grid, run.omega, run.rounds[:rounds], run.environment)
+    return replace(run, rounds=run.rounds[:rounds], image=None)
 
 
 def _covered(picture: Image.Image, tokens: int, grid: tuple[int, int]) -> Image.Image:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import generate
-from ..data.store import load_checkpoint, progress, save_checkpoint
+from ..data.store import digest, load_checkpoint, progress, save_checkpoint
 from ..models.cache import KVCache
 from ..models.layers import eager_rope, prefix_mask
 from ..models.llamagen.session import LlamaGenPair
@@ -62,8 +62,7 @@ def _one_by_one(pair: LoadedPair, prompts: Sequence[str], sampling: Sampling, se
 
 def _fingerprint(pair: LoadedPair, sampling: Sampling, seed: int) -> str:
     """Changes when the target was trained on or is sampled otherwise: stored samples are then of no use."""
-    size = sum(p.double().abs().sum().item() for p in pair.target_model.parameters())
-    return f"{size:.9e} {sampling} seed {seed}"
+    return digest(f"{sampling} seed {seed}", *pair.target_model.parameters())
 
 
 def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, sampling: Sampling, seed: int, path: Path) -> list[Example]:
@@ -71,11 +70,11 @@ def self_generated(pair: LoadedPair, prompts: Sequence[str], count: int, samplin
 
     Batched for LlamaGen's family, one by one for others.
     """
-    made_by = _fingerprint(pair, sampling, seed)
+    fingerprint = _fingerprint(pair, sampling, seed)
     state = load_checkpoint(path)
-    before = state["prompts"] if state and state.get("made_by") == made_by else []
+    before = state["prompts"] if state and state.get("made_by") == fingerprint else []
     if not before or before != [prompts[i % len(prompts)] for i in range(len(before))]:
-        state = {"made_by": made_by, "prompts": [], "tokens": []}
+        state = {"made_by": fingerprint, "prompts": [], "tokens": []}
     with progress(count, "samples", len(state["tokens"])) as bar:
         while (done := len(state["tokens"])) < count:
             chosen = [prompts[i % len(prompts)] for i in range(done, min(done + BATCH, count))]

@@ -67,26 +67,26 @@ class Loader:
     def __init__(self, load: Callable[[str], Pair]):
         self._load = load
         self._lock = threading.Lock()
-        self._pairs: dict[str, Loading] = {}
+        self.pairs: dict[str, Loading] = {}
 
     def start(self, name: str) -> Loading:
         """The pair's loading, begun if it was not or if it had failed."""
         with self._lock:
-            loading = self._pairs.get(name)
+            loading = self.pairs.get(name)
             if loading is None or loading.error:
-                loading = self._pairs[name] = Loading()
+                loading = self.pairs[name] = Loading()
                 threading.Thread(target=self._run, args=(name, loading), name=f"load {name}", daemon=True).start()
             return loading
 
     def is_loaded(self, name: str) -> bool:
         """Whether the pair is at hand."""
-        loading = self._pairs.get(name)
+        loading = self.pairs.get(name)
         return loading is not None and loading.pair is not None
 
     def load_now(self, name: str) -> Loading:
         """The pair's loading, done in this thread: ZeroGPU emulates CUDA in the main one only."""
         with self._lock:
-            loading = self._pairs[name] = Loading()
+            loading = self.pairs[name] = Loading()
         self._run(name, loading)
         return loading
 
@@ -96,7 +96,7 @@ class Loader:
         Raises:
             KeyError: it was never asked for.
         """
-        return self._pairs[name].pair
+        return self.pairs[name].pair
 
     def _run(self, name: str, loading: Loading) -> None:
         try:

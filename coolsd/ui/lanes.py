@@ -1,12 +1,13 @@
 """The lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any
 
 from PIL import Image
 
+from ..decoding import run_of
 from ..exports import Comparison, data_uri, file_stem, png
 from ..methods import METHODS, Method, omega, shape
 from ..race import Speedup, speedup
@@ -75,7 +76,7 @@ class Lane:
 
     def run(self, target: str, environment: dict[str, Any]) -> Run:
         """The lane as a Run."""
-        return Run(self.settings, target, self.grid, tuple(omega(self.settings).tolist()), list(self.rounds), dict(environment), self.image)
+        return replace(run_of(self.settings, self.rounds, target, self.grid, environment), image=self.image)
 
 
 def from_run(run: Run, patches: Patches | None = None) -> Lane:

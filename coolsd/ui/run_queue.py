@@ -63,6 +63,11 @@ class RunQueue:
             with self._lock:
                 self._line.remove(mine)
 
+    @property
+    def length(self) -> int:
+        """Places taken: runs that wait, and those whose turn it is."""
+        return len(self._line)
+
     def _check(self, visitor: Visitor) -> None:
         own = sum(p.visitor.session == visitor.session for p in self._line) if visitor.session else 0
         if own >= BY_SESSION:
@@ -70,7 +75,7 @@ class RunQueue:
         near = sum(p.visitor.address == visitor.address for p in self._line) if visitor.address and self._by_address else 0
         if near and near >= self._by_address:
             raise Full(f"{near} runs from your network address are in the queue already. Press Generate again when one has ended.")
-        if len(self._line) >= self._most + self._at_once:
+        if self.length >= self._most + self._at_once:
             raise Full("Too many people are waiting. Press Generate again in a minute.")
 
     def _ahead(self, mine: _Place) -> int:

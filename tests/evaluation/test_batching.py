@@ -44,8 +44,12 @@ def test_methods_and_trees_may_differ():
 
 
 def test_passes_are_shared(monkeypatch):
-    pair, calls, run = batcher(tiny_pair()), [], PassBatcher._run
-    monkeypatch.setattr(PassBatcher, "_run", lambda self, request: calls.append(len(request)) or run(self, request))
+    pair, calls, vmap = batcher(tiny_pair()), [], torch.vmap
+
+    def counting(fn):
+        return lambda stacks, *inputs: calls.append(len(inputs[0])) or vmap(fn)(stacks, *inputs)
+
+    monkeypatch.setattr(torch, "vmap", counting)
     pair.workspaces.map(lambda seed: tokens(pair, "ar", seed=seed), range(5))
     assert calls == [5] * 15  # all but the first of sixteen tokens
 
@@ -80,5 +84,5 @@ def test_sessions_of_other_threads_work_alone():
 
 
 def test_runs_without_a_gap():
-    request = [batching._Request(None, lane, None, (), []) for lane in (0, 1, 3, 4, 5, 8)]
+    request = [batching.PassRequest(None, lane, None, (), []) for lane in (0, 1, 3, 4, 5, 8)]
     assert [[a.lane for a in run] for run in neighbours(request)] == [[0, 1], [3, 4, 5], [8]]

@@ -148,7 +148,7 @@ def test_agreement_counts_kinds_colours_and_traits(album):
 
 def test_the_error_of_a_share_is_over_prompts_not_pictures():
     cases = [PromptCase("a", "a")] * 10 + [PromptCase("b", "b")] * 10
-    share = pair._over_prompts(cases, torch.tensor([True] * 10 + [False] * 10))
+    share = pair.over_prompts(cases, torch.tensor([True] * 10 + [False] * 10))
     assert (share.value, share.error) == (0.5, pytest.approx(0.5))
 
 

@@ -221,7 +221,7 @@ def test_no_schedule_of_a_random_search_spends_less_than_the_fitted_one(measure)
         generator = torch.Generator().manual_seed(0)
         for _ in range(60):
             way = torch.rand(LENGTH, generator=generator) ** 3
-            rival = fitted._restored(costs, torch.zeros(LENGTH), way, accept_length).exp()
+            rival = fitted.restore(costs, torch.zeros(LENGTH), way, accept_length).exp()
             if abs(float(costs.figures(rival)[0]) - accept_length) < 1e-4:
                 assert float(figures[index]) <= float(costs.figures(rival)[index]) + 2e-4
 

@@ -230,7 +230,7 @@ def test_sizes_that_a_config_gives_are_taken_and_those_it_lacks_have_defaults(tm
     assert (plain.target_model.config.norm_eps, plain.target_model.config.rope_base) == (1e-5, 10000.0)
     sizes = plain.drafter_model.config
     assert (sizes.norm_eps, sizes.bias, sizes.caption_tokens, sizes.grid) == (1e-6, True, CONFIG.caption_tokens, CONFIG.grid)
-    loading._pairs.clear()
+    loading.CACHE.clear()
     (tmp_path / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.1, "rope_base": 7.0, "model_type": "x"}))
     del drafter["block_size"]
     (tmp_path / "drafter" / "config.json").write_text(json.dumps(drafter | {"rms_norm_eps": 0.2, "bias": True, "dropout": 0.5}))
@@ -239,7 +239,7 @@ def test_sizes_that_a_config_gives_are_taken_and_those_it_lacks_have_defaults(tm
     assert (other.drafter_model.config.norm_eps, other.drafter_model.config.grid) == (0.2, CONFIG.grid)
     assert generate(other, PROMPT, "ar", seed=1).tokens != generate(plain, PROMPT, "ar", seed=1).tokens
     (tmp_path / "drafter" / "config.json").write_text(json.dumps(drafter | {"cls_token_num": CONFIG.caption_tokens + 1}))
-    loading._pairs.clear()
+    loading.CACHE.clear()
     with pytest.raises(LoadError, match="caption_tokens is 7, the target's is 6"):
         load("meadow", "cpu", "float32", folder=tmp_path)
 

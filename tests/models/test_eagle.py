@@ -116,7 +116,7 @@ def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
     probs = partial(to_probs, top_k=20)
     single = drafter.propose(chain(4), probs, torch.Generator().manual_seed(5))
     plan, uniform = levels(chain(4), torch.device("cpu")), torch.rand(4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    tokens, q = drafter._tree(plan, probs, CachePosition(drafter.entries.cache.committed), drafter.entries.feature, uniform)
+    tokens, q = drafter.draw_tree(plan, probs, CachePosition(drafter.entries.cache.committed), drafter.entries.feature, uniform)
     assert single.tokens.tolist() == tokens.tolist()
     torch.testing.assert_close(single.q, q, **TOLERANCE)
     assert drafter.entries.cache.committed == 120

@@ -24,7 +24,7 @@ from coolsd.models.llamagen.load import from_lantern, llamagen_target, load_draf
 from coolsd.models.llamagen.network import LlamaGen, LlamaGenConfig
 from coolsd.models.llamagen.session import LlamaGenPair
 from coolsd.models.lumina.network import Chameleon, ChameleonConfig
-from coolsd.models.vq import _network, from_llamagen
+from coolsd.models.vq import empty_network, from_llamagen
 
 SHAPES = json.loads((DATA / "released_shapes.json").read_text())
 
@@ -67,7 +67,7 @@ def test_vq16_has_exactly_the_released_names_and_shapes():
     tensors = {name: torch.empty(shape, device="meta") for name, shape in SHAPES["vq_ds16_t2i"].items()}
     assert sum(t.numel() for t in tensors.values()) - SHAPES["vq_numel"] == 65536  # the buffer of used codes
     state = from_llamagen({k: v for k, v in tensors.items() if k != "quantize.codebook_used"})
-    network = fill(_network(state), state, "picture tokenizer")
+    network = fill(empty_network(state), state, "picture tokenizer")
     assert network.quantize.embedding.weight.shape == (16384, 8)
 
 

@@ -22,7 +22,7 @@ def far_pair():
     with Waits():
         for module in (pair.target_model, pair.drafter_model, pair.tokenizer.vqvae):
             move(module)
-        pair._target_rope, pair._drafter_rope = Far(pair._target_rope), Far(pair._drafter_rope)
+        pair.target_rope, pair.drafter_rope = Far(pair.target_rope), Far(pair.drafter_rope)
         pair.workspaces = Workspaces(pair.caches, None)
     return pair
 

@@ -88,7 +88,7 @@ def test_the_whole_way_by_command(folder, tmp_path, capsys):
     drafter = ["train", "drafter", *common, "--checkpoint", str(tmp_path / "e.pt"), "--batch", "2", "--every", "2", "--dtype", "float32"]
     assert main([*drafter, "--steps", "4"]) == 0
     assert "before" not in capsys.readouterr().err
-    loading._pairs.clear()  # each command is a process of its own
+    loading.CACHE.clear()  # each command is a process of its own
     assert main([*drafter, "--own", "5", "--refine", "--steps", "6"]) == 0
     log = capsys.readouterr().err
     assert "accept length of Eagle-1" in log

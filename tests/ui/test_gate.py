@@ -142,9 +142,9 @@ def test_runs_nobody_listens_to_hold_no_one_up(backend, demo, client):
         body = {"data": VALUES, "fn_index": run_index(demo), "session_hash": f"deaf{i}"}
         assert client.post("/gradio_api/queue/join", json=body).status_code == 200
     began = time.monotonic()
-    while len(backend.run_queue._line) == 0 and time.monotonic() - began < 10:
+    while backend.run_queue.length == 0 and time.monotonic() - began < 10:
         time.sleep(0.02)
-    while backend.run_queue._line and time.monotonic() - began < 30:
+    while backend.run_queue.length and time.monotonic() - began < 30:
         time.sleep(0.02)
     assert time.monotonic() - began < 20
 

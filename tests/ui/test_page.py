@@ -362,7 +362,7 @@ def test_stop_is_heard_whenever_it_comes(tmp_path):
     page.prepare(session("a"), *values)
     for changes in page.run(session("a"), *values):
         states = [lane["state"] for lane in changes.get(page.lanes, {"lanes": []})["lanes"]]
-        if backend.run_queue._line and states == ["done"] * 3:  # after the last token, before the last view
+        if backend.run_queue.length and states == ["done"] * 3:  # after the last token, before the last view
             page.stop_run(session("a"))
     assert status(changes).startswith("Stopped. All pictures")
     assert page.stop_run(session("a"))[-1]["status"].startswith("Stopped")  # nothing runs any more
@@ -388,4 +388,4 @@ def test_app_builds_the_page_and_loads_nothing():
     import app
 
     assert [f.api_name for f in app.demo.fns.values() if f.api_visibility == "public"] == ["generate"]
-    assert not app.demo.loader._pairs
+    assert not app.demo.loader.pairs

@@ -33,20 +33,20 @@ def _slopes(costs: CostTable, log_omega: Tensor, measure: int) -> tuple[Tensor, 
     return spent, length, float(figures[measure].detach())
 
 
-def _restored(costs: CostTable, log_omega: Tensor, along: Tensor, accept_length: float) -> Tensor:
+def restore(costs: CostTable, log_omega: Tensor, along: Tensor, accept_length: float) -> Tensor:
     """log ω moved along a direction until the accept length is met, within the limits."""
 
-    def moved(by: float) -> Tensor:
+    def at(by: float) -> Tensor:
         return (log_omega + by * along).clamp(0, torch.tensor(LARGEST).log())
 
     def length(by: float) -> float:
-        return 1 + float(through(costs.ratio, moved(by).exp())[1].sum(1).mean())
+        return 1 + float(through(costs.ratio, at(by).exp())[1].sum(1).mean())
 
     low, high = -8.0, 8.0
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if length(middle) < accept_length else (low, middle)
-    return moved(high)
+    return at(high)
 
 
 def descend(costs: CostTable, omega: Tensor, accept_length: float, measure: int) -> Tensor:
@@ -60,7 +60,7 @@ def descend(costs: CostTable, omega: Tensor, accept_length: float, measure: int)
         size = downhill.abs().max()
         if size < 1e-9 or step < 1e-3:
             break
-        trial = _restored(costs, here + step * downhill / size, length / length.abs().max(), accept_length)
+        trial = restore(costs, here + step * downhill / size, length / length.abs().max(), accept_length)
         figures = _slopes(costs, trial, measure)
         if figures[2] < value:
             here, step = trial, 1.5 * step

@@ -109,7 +109,7 @@ def target_figures(losses: Tensor) -> dict[str, Any]:
 # ---- pictures
 
 
-def _over_prompts(cases: Sequence[PromptCase], hits: Tensor) -> Estimate:
+def over_prompts(cases: Sequence[PromptCase], hits: Tensor) -> Estimate:
     """Share of hits with its error over prompts: pictures of one prompt succeed or fail together. One prompt: the most it can be."""
     prompts = [a.prompt for a in cases]
     shares = torch.stack([hits[torch.tensor([p == prompt for p in prompts])].double().mean() for prompt in dict.fromkeys(prompts)])
@@ -134,7 +134,7 @@ def agreement(cases: Sequence[PromptCase], pictures: Sequence[Image.Image], feat
         ),
     }
     return {
-        name: {"pictures": len(which)} | asdict(_over_prompts([cases[i] for i in which], torch.tensor(hits)))
+        name: {"pictures": len(which)} | asdict(over_prompts([cases[i] for i in which], torch.tensor(hits)))
         for name, (which, hits) in groups.items()
         if which
     }

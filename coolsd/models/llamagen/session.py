@@ -120,16 +120,16 @@ class LlamaGenPair(LoadedPair):
         return self.target_model.output
 
     def _make_tables(self) -> None:
-        self._target_rope = self.target_model.rope()
-        self._drafter_rope = None if self.drafter_model is None else self.drafter_model.rope()
+        self.target_rope = self.target_model.rope()
+        self.drafter_rope = None if self.drafter_model is None else self.drafter_model.rope()
 
     def begin(self, cfg_scale: float) -> tuple[LlamaGenTarget, EagleDrafter | None]:
         """Fresh sessions for one picture."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope, workspaces=self.workspaces)
+        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self.target_rope, workspaces=self.workspaces)
         if self.drafter_model is None:
             return target, None
         return target, EagleDrafter(
-            CellEntries(self.drafter_model, self.target_model.output, cfg_scale, self._drafter_rope, target.workspace)
+            CellEntries(self.drafter_model, self.target_model.output, cfg_scale, self.drafter_rope, target.workspace)
         )
 
     def caches(self, branches: int) -> tuple[KVCache, KVCache | None]:
@@ -139,13 +139,13 @@ class LlamaGenPair(LoadedPair):
 
     def teacher_forced(self, prompt: str, tokens: Tensor, cfg_scale: float) -> TeacherForced:
         """See LoadedPair.teacher_forced."""
-        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self._target_rope)
+        target = LlamaGenTarget(self.target_model, self.text, cfg_scale, self.target_rope)
         hidden, logits = target.forced(prompt, tokens[:-1])
         entries, first = hidden.shape[1] - 1, hidden.shape[1] - len(tokens)
         device = hidden.device
         ids = F.pad(tokens[:-1].to(device), (first, 0))  # the condition pairs with code 0
         # A drafter's table has one zero row less than its target's: entry e stands where position e + 1 does there.
-        rope = self._target_rope[1 : entries + 1]
+        rope = self.target_rope[1 : entries + 1]
         return TeacherForced(hidden, ids, rope, None, torch.arange(first, entries, device=device), logits, self.target_model.output)
 
     def empty_drafter(self) -> Eagle:

@@ -273,7 +273,7 @@ def draw_trials(rows: gr.HTML) -> None:
     with gr.Row():
         with gr.Column(scale=5, min_width=300):
             pressed = []
-            gr.HTML("<p class='lab-note'>Honest rules</p>", apply_default_css=False)
+            gr.HTML("<p class='lab-note'>Correct rules</p>", apply_default_css=False)
             with gr.Row(elem_classes="lab-buttons"):
                 pressed += [(name, gr.Button(title, size="sm")) for name, title in CORRECT.items()]
             gr.HTML("<p class='lab-note'>Famous wrong rules</p>", apply_default_css=False)
