@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..protocols import Draft, ToProbs, no_draft
 from ..sampling import NotFinite, guided, pick, pick_distinct, uniforms
@@ -93,12 +93,20 @@ class CellEntries(DraftEntries):
     """One entry a condition position and one a code, as for LlamaGen. Condition positions are all visible, padded ones too, as in training.
 
     Args:
-        model: shared weights. head: the target's output layer. scale: guidance, the same as the target's. rope: model.rope().
+        model: shared weights. head, codes, scale: see DraftEntries. rope: rotations of the entries, long enough for all of them.
         workspace: the target's, where passes have static shapes.
     """
 
-    def __init__(self, model: Eagle, head: nn.Linear, scale: float, rope: Tensor, workspace: Workspace | None = None):
-        super().__init__(model, head, head.out_features, scale)
+    def __init__(
+        self,
+        model: Eagle,
+        head: Callable[[Tensor], Tensor],
+        codes: int,
+        scale: float,
+        rope: Tensor,
+        workspace: Workspace | None = None,
+    ):
+        super().__init__(model, head, codes, scale)
         self.rope, self.workspace = eager_rope(rope), workspace
         branches = 1 if scale == 1 else 2
         self.cache = workspace.drafter if workspace else drafter_cache(model, branches)

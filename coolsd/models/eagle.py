@@ -64,10 +64,10 @@ class Eagle(nn.Module):
         return self.layers[0](self.fc(torch.cat([embedded, hidden], dim=-1)), rope, mask, cache, start)
 
 
-def with_embeddings(config: EagleConfig, embeddings: nn.Embedding) -> Eagle:
-    """An untrained drafter that starts from its target's embeddings; float32, on the CPU."""
+def with_embeddings(config: EagleConfig, embeddings: Tensor) -> Eagle:
+    """An untrained drafter that starts from its target's embeddings (V, D); float32, on the CPU."""
     model = Eagle(config)
-    model.embed_tokens.weight.data.copy_(embeddings.weight)
+    model.embed_tokens.weight.data.copy_(embeddings)
     return model
 
 
@@ -75,6 +75,12 @@ def drafter_cache(model: Eagle, branches: int) -> KVCache:
     """A cache for a picture with its condition and the draft of the last round."""
     c = model.config
     return KVCache(1, branches, c.heads, c.caption_tokens - 1 + c.grid**2 + SLACK, c.dim // c.heads, model.fc.weight)
+
+
+def drafter_cache_like(cache: KVCache, model: Eagle) -> KVCache:
+    """A drafter's cache as long as its target's."""
+    _, branches, heads, length, head_dim = cache.keys.shape
+    return KVCache(1, branches, heads, length, head_dim, model.fc.weight)
 
 
 def build_drafter(config: EagleConfig, state: dict[str, Tensor]) -> Eagle:

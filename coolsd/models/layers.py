@@ -3,6 +3,8 @@
 Knows nothing of sampling or of methods. Shapes: B guidance branches, T new tokens, S live cache length, H heads, D width.
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -200,6 +202,54 @@ class LlamaLayer(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         x = x + self.self_attn(self.input_layernorm(x), rope, mask, cache, start, layer)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+@dataclass(frozen=True)
+class LlamaSizes:
+    """Sizes of a decoder of such layers. `norm_rows`: see LlamaLayer."""
+
+    dim: int
+    layers: int
+    heads: int
+    ffn: int
+    vocab: int
+    norm_rows: int = 0
+    norm_eps: float = 1e-6
+    rope_base: float = 10000.0
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.dim // self.heads
+
+
+class LlamaDecoder(nn.Module):
+    """Embeddings, layers and final norm, in the parameter names of transformers."""
+
+    def __init__(self, sizes: LlamaSizes):
+        super().__init__()
+        s = sizes
+        self.embed_tokens = nn.Embedding(s.vocab, s.dim)
+        self.layers = nn.ModuleList(
+            LlamaLayer(s.dim, s.heads, s.ffn, s.norm_eps, input_norm=True, norm_rows=s.norm_rows, halves=True) for _ in range(s.layers)
+        )
+        self.norm = RMSNorm(s.dim, s.norm_eps)
+
+    def forward(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None = None, start: int | CacheSlots | None = None
+    ) -> Tensor:
+        """Features after the final norm, (B, T, D), of embeddings (B, T, D).
+
+        Args:
+            rope: rows of line_table, (T, …) or (B, T, …).
+            mask: bool, broadcastable to (B, H, T, S), True = visible.
+            start: where the entries go in the cache; None: behind the committed ones.
+        """
+        if start is None:
+            start = 0 if cache is None else cache.committed
+        for i, layer in enumerate(self.layers):
+            x = layer(x, rope, mask, cache, start, i)
+        return self.norm(x)
 
 
 def prefix_mask(valid: Tensor, length: int, pads: str = "causal") -> Tensor:

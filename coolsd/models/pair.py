@@ -58,8 +58,8 @@ class LoadedPair(ABC):
 
     @property
     @abstractmethod
-    def head(self) -> nn.Linear:
-        """The target's output layer, of image codes and whatever else it can emit."""
+    def head(self) -> nn.Module:
+        """The target's output layers, of image codes and whatever else it can emit."""
 
     @property
     def codebook(self) -> Tensor:

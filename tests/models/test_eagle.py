@@ -43,7 +43,7 @@ def test_rope_has_one_zero_row_less_than_the_target(tiny):
 
 def test_prefix_and_step(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 7.5, model.rope()))
     hidden, ids = ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0]
     assert not ids[:-1].any()
     torch.testing.assert_close(model(hidden, ids[None], drafter.entries.rope[:120]), ref["d_prefix_out"], **TOLERANCE)
@@ -64,7 +64,7 @@ def test_the_row_travels_with_the_token_and_drafting_leaves_no_trace(tiny):
     probs = partial(to_probs, top_k=20)
 
     def draft(observations):
-        drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
+        drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 3.0, model.rope()))
         drafts = []
         for start, end in observations:
             first = 0 if start == 0 else 119 + start
@@ -82,7 +82,7 @@ def test_the_row_travels_with_the_token_and_drafting_leaves_no_trace(tiny):
 
 def test_one_step_and_a_level_of_siblings(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 7.5, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     step = model(drafter.entries.feature, torch.tensor([[7]]), drafter.entries.rope[120:121], None, drafter.entries.cache, 120)
     torch.testing.assert_close(step, ref["d_step_out"], **TOLERANCE)
@@ -94,7 +94,7 @@ def test_one_step_and_a_level_of_siblings(tiny):
 
 def test_rows_of_a_drafted_tree(tiny, monkeypatch):
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 7.5, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 7.5, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     draws = iter(ref["draft_tokens"].split(ref["draft_levels"].tolist()))
     monkeypatch.setattr(drafting, "pick_distinct", lambda rows, uniform: next(draws)[:, : len(uniform)])  # the draws of the original
@@ -111,7 +111,7 @@ def test_rows_of_a_drafted_tree(tiny, monkeypatch):
 
 def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     probs = partial(to_probs, top_k=20)
     single = drafter.propose(chain(4), probs, torch.Generator().manual_seed(5))
@@ -128,7 +128,7 @@ def test_a_tree_of_one_branch_is_a_chain_and_siblings_differ(tiny):
 
 def test_rows_below_a_node_do_not_see_its_siblings(tiny):
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     tree = (-1, -1, 0, 1, 2, 3)
     draft = drafter.propose(tree, to_probs, torch.Generator().manual_seed(1))
@@ -145,7 +145,7 @@ def test_rows_below_a_node_do_not_see_its_siblings(tiny):
 def test_ranked_trees(tiny):
     """A dynamic tree, and a greedy static one: ranked siblings with one-hot rows, each node below the path it belongs to."""
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     greedy = partial(to_probs, temperature=0)
 
@@ -175,7 +175,7 @@ def test_ranked_trees(tiny):
 def test_a_dynamic_tree_keeps_the_most_confident_branches(tiny, temperature):
     """Two levels, small enough to list all that could be kept; confidence is that of the rows tokens would be drawn from."""
     model, head, ref = tiny
-    drafter = EagleDrafter(CellEntries(model, head, 3.0, model.rope()))
+    drafter = EagleDrafter(CellEntries(model, head, CONFIG.vocab, 3.0, model.rope()))
     drafter.observe(ref["prefill_hidden_bf16mask"], ref["d_prefix_ids"][0, -1:])
     draft = drafter.propose(Dynamic(depth=2, top_k=3, nodes=6), partial(to_probs, temperature=temperature), torch.Generator())
     first = (drafter.entries.logits(drafter.entries.feature)[0] / temperature).softmax(-1).topk(3)

@@ -114,7 +114,7 @@ def bandwidth(device: torch.device, repeats: int = 10) -> float:
 
 def weight_bytes(module: nn.Module) -> int:
     """Bytes of the layers that a pass reads: not of tables of which it looks up a few rows, the text's own layers, or a head."""
-    skipped = ("embed_tokens", "tok_embeddings", "cls_embedding", "lm_head", "output")
+    skipped = ("embed_tokens", "tok_embeddings", "generation_embeddings", "cls_embedding", "lm_head", "output", "generation_head")
     return sum(p.nbytes for name, p in module.named_parameters() if not any(word in name for word in skipped))
 
 
@@ -162,7 +162,7 @@ def measure(
     def ar_step() -> None:
         draw(rows(target.extend(code, chain(1)).logits), generator).tolist()
 
-    heading = drafter.entries.codes * pair.head.weight[0].nbytes  # of Lumina's head the rows of the image codes only
+    heading = sum(part[: drafter.entries.codes].nbytes for part in pair.head.parameters())  # of Lumina's the rows of image codes only
     whole = weight_bytes(pair.target_model) + heading + cache_bytes(target)
     drafting = weight_bytes(pair.drafter_model) + heading + cache_bytes(drafter.entries)
     calls = [

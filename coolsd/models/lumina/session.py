@@ -20,7 +20,7 @@ from ...trees import chain
 from ..cache import SLACK, CachePosition, KVCache, depths, tree_tensors
 from ..cuda_graphs import Workspaces
 from ..drafter import DraftEntries, EagleDrafter, after
-from ..eagle import Eagle, EagleConfig, with_embeddings
+from ..eagle import Eagle, EagleConfig, drafter_cache_like, with_embeddings
 from ..layers import line_table, prefix_mask
 from ..pair import LoadedPair
 from .network import Chameleon
@@ -203,12 +203,6 @@ class LuminaTarget:
         return self._prefix(ids), ids, last.to(ids.device)
 
 
-def drafter_cache_like(cache: KVCache, model: Eagle) -> KVCache:
-    """A drafter's cache as long as its target's."""
-    _, branches, heads, length, head_dim = cache.keys.shape
-    return KVCache(1, branches, heads, length, head_dim, model.fc.weight)
-
-
 @lru_cache(256)
 def observation(count: int, column: int, grid: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Entries of observed codes of which the first stands in this column, a new line in front of each row: the code of each, -1 for a
@@ -323,7 +317,7 @@ class LuminaPair(LoadedPair):
         return self.text.grid
 
     @property
-    def head(self) -> nn.Linear:
+    def head(self) -> nn.Module:
         """See LoadedPair.head."""
         return self.target_model.lm_head
 
@@ -353,4 +347,4 @@ class LuminaPair(LoadedPair):
         """See LoadedPair.empty_drafter."""
         c = self.target_model.config
         sizes = EagleConfig(c.dim, c.heads, c.ffn, c.vocab, norm_eps=c.norm_eps, input_norm=True, norm_rows=1, halves=True)
-        return with_embeddings(sizes, self.target_model.model.embed_tokens)
+        return with_embeddings(sizes, self.target_model.model.embed_tokens.weight)
