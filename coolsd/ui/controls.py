@@ -5,9 +5,9 @@ Knows nothing of layout. The order of CONTROLS is the order in which handlers re
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ..models.catalog import sampling_defaults
+from ..methods import Method
+from ..models.catalog import TargetStatus, sampling_defaults
 from ..settings import SETTINGS, Settings, SettingsError, check, echo, validate
 from .backend import DEFAULT_TARGET, EMBEDDED
 from .text import EXAMPLES
@@ -19,10 +19,11 @@ def _controls_of(*groups: str) -> tuple[str, ...]:
     return tuple(control for name in names for control in (("mu_auto", "mu") if name == "mu" else (name,)))
 
 
+Value = bool | int | float | str | list | dict | None  # of a control as the browser or a program sends it: anything that JSON has
 METHOD_SETTINGS = _controls_of("schedule", "rule")  # that only some methods use
 CONTROLS = ("prompt", "target", "reference", "method", "plain", *METHOD_SETTINGS, *_controls_of("sampling"))
 OWN = dict.fromkeys(("", "null", "None", "0"))  # neighbours: the method's own; gradio shows an empty number as 0 once it is made visible
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Value] = {
     **{name: SETTINGS[name].default for name in CONTROLS if name in SETTINGS},
     "prompt": EXAMPLES[0],
     "target": DEFAULT_TARGET,
@@ -49,11 +50,11 @@ class Request:
         return [self.reference, self.relaxed, *([self.plain] if self.plain else [])]
 
 
-def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: Mapping[str, Any] = EMBEDDED) -> Request:
+def read(values: Mapping[str, Value], methods: Collection[str], target_statuses: Mapping[str, TargetStatus] = EMBEDDED) -> Request:
     """Validated settings of every lane from the values of CONTROLS.
 
     Args:
-        offers: the targets, as models.catalog describes them.
+        target_statuses: the targets, as models.catalog describes them.
 
     Raises:
         SettingsError: any value that `validate` refuses, or a target that this page cannot run.
@@ -78,27 +79,27 @@ def read(values: Mapping[str, Any], methods: Collection[str], target_statuses: M
     return Request(target, reference, relaxed, validate(methods, **shared, method="ar") if beside else None)
 
 
-def matters(values: Mapping[str, Any], methods: Mapping[str, Any]) -> dict[str, Any]:
+def matters(values: Mapping[str, Value], methods: Mapping[str, Method]) -> dict[str, Value]:
     """The values that decide what a run shows: of the settings that only some methods have, those of the two lanes."""
     active = listening(values, methods)
     return {name: values[name] for name in CONTROLS if name in active or name not in METHOD_SETTINGS}
 
 
-def of_run(target: str, reference: Settings, relaxed: Settings) -> dict[str, Any]:
+def of_run(target: str, reference: Settings, relaxed: Settings) -> dict[str, Value]:
     """Control values that ask for these two lanes."""
     values = {name: getattr(relaxed, name, None) for name in CONTROLS}
     chosen = {"target": target, "reference": reference.method, "plain": DEFAULTS["plain"]}
     return values | chosen | {"mu_auto": relaxed.mu is None, "mu": relaxed.mu or 0.0}
 
 
-def _present(mu: Any) -> Any:
+def _present(mu: Value) -> Value:
     if mu is None:
         raise SettingsError("mu", "μ is empty. Give a number, or switch 'μ auto' on.")
     return mu
 
 
-def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]:
-    """The controls of LISTENED that at least one of the two lanes listens to, as the others stand."""
+def listening(values: Mapping[str, Value], methods: Mapping[str, Method]) -> set[str]:
+    """The controls of METHOD_SETTINGS that at least one of the two lanes listens to, as the others stand."""
     active = set()
     for method in (methods[values[lane]] for lane in ("reference", "method") if isinstance(values[lane], str) and values[lane] in methods):
         drafted = values["tree"] if "tree" in method.uses and values["tree"] != "auto" else method.tree
@@ -111,8 +112,8 @@ def listening(values: Mapping[str, Any], methods: Mapping[str, Any]) -> set[str]
 
 
 def from_query(
-    query: Mapping[str, str], methods: Collection[str], target_statuses: Mapping[str, Any] = EMBEDDED
-) -> tuple[dict[str, Any], list[str]]:
+    query: Mapping[str, str], methods: Collection[str], target_statuses: Mapping[str, TargetStatus] = EMBEDDED
+) -> tuple[dict[str, Value], list[str]]:
     """Control values a link asks for, and a sentence for each that was refused. Numbers may be all that `validate` takes, as anywhere."""
     values, notices = {}, []
     for name in CONTROLS:
@@ -124,7 +125,7 @@ def from_query(
     return values, notices
 
 
-def span(name: str, value: Any) -> dict[str, float]:
+def span(name: str, value: Value) -> dict[str, float]:
     """The limits of a slider that has to show a value from outside of its usual range; empty for any other."""
     slider = SETTINGS[name].slider if name in SETTINGS else None
     if slider is None or value is None or slider[0] <= value <= slider[1]:
@@ -133,7 +134,7 @@ def span(name: str, value: Any) -> dict[str, float]:
     return {"minimum": min(low, value), "maximum": max(high, value)}
 
 
-def _target(text: str, target_statuses: Mapping[str, Any]) -> str:
+def _target(text: str, target_statuses: Mapping[str, TargetStatus]) -> str:
     if text not in target_statuses:
         raise ValueError(f"there is no target called {text[:40]!r}, only {', '.join(target_statuses)}")
     if missing := target_statuses[text].missing:
@@ -142,7 +143,7 @@ def _target(text: str, target_statuses: Mapping[str, Any]) -> str:
     return text
 
 
-def _parse(name: str, text: str, methods: Collection[str]) -> Any:
+def _parse(name: str, text: str, methods: Collection[str]) -> Value:
     """A control's value from a link.
 
     Raises:

@@ -1,7 +1,7 @@
 """The page: layout and events. What is shown is made in lanes, figures and compare; this module only places it and passes it on."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,17 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from .. import exports
-from ..models.catalog import TargetStatus
 from ..settings import SETTINGS, Setting, SettingsError
 from . import api, claims_tab, figures, lanes, patches, templates
-from .backend import DEFAULT_TARGET, EMBEDDED, Backend, Loader, default_backend
+from .backend import DEFAULT_TARGET, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
 from .compression import CompressedPage
-from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, from_query, listening, matters, read, span
+from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, Value, from_query, listening, matters, read, span
 from .gate import Calls, Gate, Listeners, RunStop, Until, guard
 from .laboratory import tab
 from .open_file import opened, view_of
-from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about, describe_target
+from .targets import FOLLOWING, TargetPicker, Update
+from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about
 from .zerogpu import Door
 
 EVENTS = 100  # that may wait for a thread
@@ -27,8 +27,8 @@ NOTICES = 2  # of a bad link that are spelled out
 PRIVATE = {"api_visibility": "private", "show_progress": "hidden"}
 RAW = {"preprocess": False}  # values as they were sent: `validate` words the refusal, not gradio
 BY_HAND = 100_000  # a whole number of a wider range is typed, not slid to
-TARGET_DEFAULTS = ("reference", "method", "plain", "top_k", "cfg_scale")  # what follows the target
 NAMES = str(list(CONTROLS))
+Changes = dict[gr.components.Component, Update | str]  # new values of the components that a handler touches
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
 LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
 STOPPED = "Stopped. Press Generate to start again."
@@ -92,11 +92,12 @@ class Page:
     def __init__(self, backend: Backend, loader: Loader):
         self.backend = backend
         self.loader = loader
-        self.controls: dict[str, Any] = {}
+        self.controls: dict[str, gr.components.Component] = {}
         self.active = listening(DEFAULTS, backend.methods)
         self.stops: dict[str, RunStop] = {}
         self.listeners = Listeners()
         self.door = Door(backend, loader)
+        self.targets = TargetPicker(backend)
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
 
@@ -106,12 +107,10 @@ class Page:
         with gr.Row(elem_id="header"):
             gr.HTML(templates.header(), elem_id="title")
             self.pair = self.bound(templates.line(), {"status": "starting", "tone": "loading"}, elem_id="pair", min_width=140)
-            self.controls["target"] = gr.Dropdown(
-                choices(EMBEDDED), value=DEFAULT_TARGET, label="Target", show_label=False, container=False, min_width=230, elem_id="target"
-            )
+            self.controls["target"] = self.targets.draw()
             theme = gr.Button("Light / dark", size="sm", scale=0, min_width=110)
             theme.click(None, js=templates.call("toggleTheme"), **PRIVATE)
-        self.target_note = gr.Markdown(visible=False, elem_id="offered")
+        self.targets.draw_note()
         with gr.Tabs() as self.tabs:
             with gr.Tab("Generate", id="generate"):
                 self.draw_generate(first)
@@ -214,7 +213,7 @@ class Page:
             control = gr.Slider(low, high, step=step, min_width=90, buttons=[], **more)
         self.controls[s.name] = control
 
-    def bound(self, template: str, value: Any, act: str = "bind", **more: Any) -> gr.HTML:
+    def bound(self, template: str, value: Update, act: str = "bind", **more: str | int) -> gr.HTML:
         """A fixed template that the browser fills from `value`."""
         return gr.HTML(value, html_template=template, js_on_load=templates.on_load(act, "props", "watch"), apply_default_css=False, **more)
 
@@ -257,13 +256,13 @@ class Page:
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)
         self.lanes.row(self.open_row, None, [self.tabs, *self.laboratory.rows], queue=False, **PRIVATE)
         target = self.controls["target"]
-        demo.load(self.list_targets, None, target, concurrency_limit=None, **PRIVATE)
+        demo.load(self.targets.list_targets, None, target, concurrency_limit=None, **PRIVATE)
         target.change(None, self.status, self.status, js=SETTLED, **PRIVATE)
-        target.change(self.explain, target, self.target_note, queue=False, **RAW, **PRIVATE)
-        target.input(self.target_defaults, target, [self.controls[name] for name in TARGET_DEFAULTS], queue=False, **RAW, **PRIVATE)
+        target.change(self.targets.explain, target, self.targets.note, queue=False, **RAW, **PRIVATE)
+        target.input(self.targets.defaults, target, [self.controls[name] for name in FOLLOWING], queue=False, **RAW, **PRIVATE)
         demo.load(self.watch_pair, None, self.pair, concurrency_limit=None, **PRIVATE)
 
-    def open_file(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+    def open_file(self, event: gr.EventData, request: gr.Request) -> Iterator[Changes]:
         """The runs of a file in place of those on the page."""
         if request.session_hash in self.stops:
             yield {self.status: say(BUSY, "bad")}
@@ -271,11 +270,11 @@ class Page:
         for view in opened(event._data, self.backend, self.loader, self.door.redraw, api.visitor(request)):
             yield self.changes(view)
 
-    def open_row(self, event: gr.EventData) -> tuple[Any, ...]:
+    def open_row(self, event: gr.EventData) -> tuple[gr.Tabs | Update, ...]:
         """A row of a run in the laboratory, with the rule and the ω that met it."""
         return gr.Tabs(selected="laboratory-tab"), *tab.carried(event._data)
 
-    def prepare(self, request: gr.Request, *values: Any) -> tuple[Any, ...]:
+    def prepare(self, request: gr.Request, *values: Value) -> tuple[Update, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
         waiting = self.stops.get(request.session_hash)
         if waiting and waiting.holds:
@@ -285,19 +284,19 @@ class Page:
             self.stops[request.session_hash] = RunStop()
         return gr.update(interactive=False), gr.update(interactive=True), say("Starting.")
 
-    def read(self, values: tuple[Any, ...]) -> Request:
+    def read(self, values: tuple[Value, ...]) -> Request:
         """As `controls.read`, with this machine's targets."""
         named = dict(zip(CONTROLS, values, strict=True))
         return read(named, self.backend.methods, self.backend.statuses_for(named["target"]))
 
-    def validated(self, values: tuple[Any, ...]) -> Request:
+    def validated(self, values: tuple[Value, ...]) -> Request:
         """The validated request behind control values."""
         try:
             return self.read(values)
         except SettingsError as error:
             raise gr.Error(str(error), title=CHANGE, print_exception=False) from None
 
-    def run(self, request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
+    def run(self, request: gr.Request, *values: Value) -> Iterator[Changes]:
         """Decode both lanes and show them as they come; the last view is the run's own, so that nothing comes after it."""
         stop = self.stops.get(request.session_hash) or RunStop()
         stop.running = True
@@ -316,9 +315,9 @@ class Page:
             if self.stops.get(request.session_hash) is stop:  # and not that of a run begun since the last view
                 del self.stops[request.session_hash]
 
-    def changes(self, view: View) -> dict[Any, Any]:
+    def changes(self, view: View) -> Changes:
         """The components a view touches."""
-        out: dict[Any, Any] = {self.status: {"status": view.status, "tone": view.tone}}
+        out: Changes = {self.status: {"status": view.status, "tone": view.tone}}
         parts = ((self.lanes, view.lanes), (self.answer, view.headline))
         out |= {component: value for component, value in parts if value is not None}
         if view.ended:
@@ -327,7 +326,7 @@ class Page:
             out[self.export] = view.export
         return out
 
-    def refused(self, request: gr.Request, *values: Any) -> Any:
+    def refused(self, request: gr.Request, *values: Value) -> Update:
         """Why `prepare` refused, in the status line, where it stays after the pop-up is gone."""
         try:
             self.read(values)
@@ -335,12 +334,12 @@ class Page:
             return say(str(error), "bad")
         return gr.skip() if request.session_hash in self.stops else say(LOST, "bad")
 
-    def unlock(self, request: gr.Request) -> tuple[Any, ...]:
+    def unlock(self, request: gr.Request) -> tuple[Update, ...]:
         """The run ended without its last view: free the button."""
         self.stops.pop(request.session_hash, None)
         return gr.update(interactive=True), gr.update(interactive=False), say(LOST, "bad")
 
-    def stop_run(self, request: gr.Request) -> tuple[Any, ...]:
+    def stop_run(self, request: gr.Request) -> tuple[Update, ...]:
         """Ask the run to end; its last view says so. Where there is none (the server was restarted), unlock the page."""
         if stop := self.stops.get(request.session_hash):
             stop.set()
@@ -357,37 +356,12 @@ class Page:
         for stop in list(self.stops.values()):
             stop.set()
 
-    def fit(self, *values: Any) -> list[Any]:
+    def fit(self, *values: Value) -> list[Update]:
         """Show the settings that one of the two lanes listens to, and hide the others."""
         active = listening(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
         return [gr.update(visible=name in active) for name in METHOD_SETTINGS]
 
-    def list_targets(self) -> Any:
-        """The target picker with all targets, each saying whether it runs here."""
-        return gr.update(choices=choices(self.backend.target_statuses()))
-
-    def chosen(self, target: Any) -> TargetStatus | None:
-        """The target behind the picker's value; None where there is none."""
-        return self.backend.statuses_for(target).get(target) if isinstance(target, str) else None
-
-    def explain(self, target: Any) -> Any:
-        """What the chosen target lacks here and how to get it, or what to know before it is used."""
-        target_status = self.chosen(target)
-        words = describe_target(target_status) if target_status else ""
-        return gr.update(value=words, visible=bool(words))
-
-    def target_defaults(self, target: Any) -> list[Any]:
-        """The settings a target's authors sampled with; Jacobi drafting in both lanes where it has no drafter."""
-        target_status = self.chosen(target)
-        if target_status is None:
-            return [gr.skip()] * len(TARGET_DEFAULTS)
-        fitting = {name: DEFAULTS[name] for name in TARGET_DEFAULTS} | target_status.settings
-        if not target_status.drafts:
-            fitting |= {"reference": "sjd-coupled", "method": "coolsd-jacobi"}
-        fitting["plain"] = target == DEFAULT_TARGET  # a picture in a few seconds; elsewhere it would hold up the others
-        return [gr.update(value=fitting[name]) for name in TARGET_DEFAULTS]
-
-    def restore(self, request: gr.Request) -> list[Any]:
+    def restore(self, request: gr.Request) -> list[Update]:
         """Set the controls a link asks for; say which of its values were not usable."""
         query = dict(request.query_params)
         values, notices = from_query(query, self.backend.methods, self.backend.statuses_for(query.get("target", DEFAULT_TARGET)))
@@ -411,15 +385,7 @@ class Page:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
 
 
-def choices(target_statuses: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Targets for the picker."""
-    return [
-        (f"target: {target_status.title}{' (not here yet)' if target_status.missing else ''}", name)
-        for name, target_status in target_statuses.items()
-    ]
-
-
-def shows(name: str, value: Any) -> Any:
+def shows(name: str, value: Value) -> Update:
     """The update that shows a value, on a slider also one outside of its usual range."""
     return gr.update(value=value, **span(name, value))
 

@@ -46,7 +46,7 @@ def view(files, folder):
     page = Page(instance, Loader(instance.load))
     with gr.Blocks():
         page.draw(folder)
-    return page, {name: title for title, name in page.list_targets()["choices"]}
+    return page, {name: title for title, name in page.targets.list_targets()["choices"]}
 
 
 def test_files_are_read_by_target_and_part():
@@ -114,7 +114,7 @@ def test_local_files_make_a_target_present(monkeypatch, no_hub, paths, tmp_path)
     shrink_llamagen(monkeypatch, memory={})
     page, titles = view({}, tmp_path)
     assert titles[NAME] == "target: LlamaGen-XL, 256 px (not here yet)"
-    assert f"`python app.py --files {NAME}.PART=PATH`" in page.explain(NAME)["value"]
+    assert f"`python app.py --files {NAME}.PART=PATH`" in page.targets.explain(NAME)["value"]
     page, titles = view(read_files(entries(paths)), tmp_path)
     assert titles[NAME] == "target: LlamaGen-XL, 256 px"
     assert titles["lumina-768"].endswith("(not here yet)")

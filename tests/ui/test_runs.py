@@ -22,8 +22,9 @@ from coolsd.trace import Round, Run, statistics
 from coolsd.ui import controls, lanes, open_file, templates, text
 from coolsd.ui.backend import EMBEDDED, Loader
 from coolsd.ui.compare import compare
-from coolsd.ui.page import TARGET_DEFAULTS, Page
+from coolsd.ui.page import Page
 from coolsd.ui.run_queue import Full, RunQueue
+from coolsd.ui.targets import FOLLOWING
 
 # --- words and figures out --------------------------------------------------------------------------------------------------------
 
@@ -282,15 +283,15 @@ def test_a_target_that_cannot_run_says_what_it_lacks(tmp_path):
     values = [{**controls.DEFAULTS, "target": "big"}[name] for name in controls.CONTROLS]
     with pytest.raises(gr.Error, match=r"Big, 512 px cannot run here yet.*Choose meadow"):
         page.prepare(session("a"), *values)
-    assert page.list_targets()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
-    advice = page.explain("big")
+    assert page.targets.list_targets()["choices"][1] == ("target: Big, 512 px (not here yet)", "big")
+    advice = page.targets.explain("big")
     assert advice["visible"]
     assert all(line in advice["value"] for line in (*LACKING.missing, LACKING.note, LACKING.plan))
-    assert not page.explain("meadow")["visible"]
-    assert not page.explain({})["visible"]
-    assert "train drafter" in page.explain("plain")["value"]
-    assert [update["value"] for update in page.target_defaults("plain")] == ["sjd-coupled", "coolsd-jacobi", False, 9, 3.0]
-    assert [update["value"] for update in page.target_defaults("meadow")] == [controls.DEFAULTS[name] for name in TARGET_DEFAULTS]
+    assert not page.targets.explain("meadow")["visible"]
+    assert not page.targets.explain({})["visible"]
+    assert "train drafter" in page.targets.explain("plain")["value"]
+    assert [update["value"] for update in page.targets.defaults("plain")] == ["sjd-coupled", "coolsd-jacobi", False, 9, 3.0]
+    assert [update["value"] for update in page.targets.defaults("meadow")] == [controls.DEFAULTS[name] for name in FOLLOWING]
     notes = controls.from_query({"target": "big"}, METHODS, page.backend.target_statuses())[1]
     lacks = "Big needs a GPU with 9.0 GB; none was found; Fetch it with `hf download big`"
     assert notes == [f"target=big cannot run here yet: {lacks} (choose it at the top for how to get it)"]

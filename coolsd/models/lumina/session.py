@@ -171,9 +171,18 @@ class LuminaTarget:
         span = self.cache.span(start + len(plan.source))
         return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
 
-    def _pass(self, span: int | None, tokens: Tensor, *rest: Tensor | int) -> tuple[Tensor, Tensor]:
-        """Guided logits and features. rest: source, depth, ancestry and ends of the layout, then start and pad of the cache."""
-        source, depth, ancestry, ends, start, pad = rest
+    def _pass(
+        self,
+        span: int | None,
+        tokens: Tensor,
+        source: Tensor,
+        depth: Tensor,
+        ancestry: Tensor,
+        ends: Tensor,
+        start: int | Tensor,
+        pad: int | Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Guided logits and features of a pass over the entries of a Layout, of which `source` … `ends` are the fields."""
         position = CachePosition(start, span)
         ids = torch.where(source < 0, self.ids.line, tokens[source] + self.ids.first)
         rope, mask = self.rope_rows(depth + start, pad), self.visible(position.mask(ancestry), pad)
