@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,6 @@ def _study(args: argparse.Namespace, out: Path = ASSETS / "meadow") -> Study:
 
 def meadow(args: argparse.Namespace) -> None:
     """Tokenizer, target, and whether pictures show what the prompt names."""
-    from dataclasses import replace
-
     from .quality.cards import pair_section
     from .quality.pair import QUICK, Size, evaluate
     from .quality.sheets import save_sheet
@@ -131,8 +130,6 @@ def sweep(args: argparse.Namespace) -> None:
 
 def claims(args: argparse.Namespace) -> None:
     """What the paper claims, judged on this pair."""
-    from dataclasses import replace
-
     from .claims.names import lines
     from .claims.plots import write_html
     from .claims.sweep import QUICK, Size, evaluate
@@ -148,8 +145,6 @@ def claims(args: argparse.Namespace) -> None:
 
 def schedules(args: argparse.Namespace) -> None:
     """Every schedule on the rows of the same lossless runs."""
-    from dataclasses import replace
-
     from ..data.store import save_text
     from ..trace import plain
     from .claims.evidence import QUICK, Size, evaluate, words
@@ -174,54 +169,95 @@ def named_folder(text: str) -> tuple[str, str]:
     return name or folder, folder
 
 
-def add_commands(parser: argparse.ArgumentParser) -> None:
-    """The evaluations."""
+Option = tuple[str, dict[str, Any]]  # a flag, and what argparse takes of it
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A command, and what is its own; its name is the function's.
+
+    photos: whether it needs them, or None where it has no use for them. out: where its figures go by default.
+    """
+
+    run: Callable[[argparse.Namespace], None]
+    about: str
+    options: tuple[Option, ...]
+    photos: bool | None = True
+    out: str = "assets/meadow"
+
+
+def _number(flag: str, about: str, **more: Any) -> Option:
+    return flag, {"type": int, "help": about} | more
+
+
+def _evaluations() -> tuple[Evaluation, ...]:
+    """The table of commands."""
     from .prompts import DEFAULTS
     from .quality.defaults import GRID
 
+    flag = lambda name: f"--{name.replace('_', '-')}"  # noqa: E731
+    one = tuple((flag(name), {"type": type(value), "default": value, "help": f"default {value:g}"}) for name, value in DEFAULTS.items())
+    usual = {name: ", ".join(f"{value:g}" for value in values) for name, values in GRID.items()}
+    several = tuple(
+        (flag(name), {"type": type(values[0]), "nargs": "+", "help": f"values to try (default {usual[name]})"})
+        for name, values in GRID.items()
+    )
+    seeds = "pictures of each prompt (default {})"
+    pictures = "of each method or setting (default {})"
+    length = _number("--draft-length", f"default {DRAFT_LENGTH}", default=DRAFT_LENGTH)
+    vq = ("--vq", {"type": named_folder, "nargs": "+", "required": True, "help": "NAME=FOLDER of JanusVQVAEs"})
+    grid = _number("--grid", "tokens a side (default 16)", default=16)
+    painted = _number("--pictures", "painted by the pair and decoded by each, 0 for none (default 160)")
+    rows = (
+        _number("--prompts", "of the fixed ones, the independent units of all intervals (default all 30)"),
+        _number("--recorded-length", "draft positions recorded, for any draft length up to it (default 10)"),
+        _number("--checks", "prompts of the real runs held against the predictions (default 12, 0: none)"),
+    )
+    return (
+        Evaluation(meadow, "tokenizer, target, and whether pictures show what was asked for", (_number("--seeds", seeds.format(4)), *one)),
+        Evaluation(decoders, "picture tokenizers side by side: PSNR and KID of reconstructions", (vq, grid, painted, *one)),
+        Evaluation(
+            quality,
+            "what each method costs in quality: KID, log-probability",
+            (_number("--pictures", pictures.format(500)), *one, length),
+        ),
+        Evaluation(
+            sweep,
+            "choose guidance, top-k, temperature and draft length by measuring",
+            (_number("--pictures", pictures.format(48)), *several),
+        ),
+        Evaluation(
+            claims,
+            "what the paper claims, judged on this pair (photos add KID)",
+            (_number("--seeds", seeds.format(2)), *one, length),
+            photos=False,
+            out="assets",
+        ),
+        Evaluation(
+            schedules,
+            "every schedule on the rows of the same lossless runs: accept length, bias, KL, with intervals",
+            (_number("--seeds", seeds.format(1)), *one, *rows, length),
+            photos=None,
+            out="assets",
+        ),
+    )
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """The evaluations."""
     whats = parser.add_subparsers(dest="what", required=True)
-    for run, words in (
-        (meadow, "tokenizer, target, and whether pictures show what was asked for"),
-        (decoders, "picture tokenizers side by side: PSNR and KID of reconstructions"),
-        (quality, "what each method costs in quality: KID, log-probability"),
-        (sweep, "choose guidance, top-k, temperature and draft length by measuring"),
-        (claims, "what the paper claims, judged on this pair (photos add KID)"),
-        (schedules, "every schedule on the rows of the same lossless runs: accept length, bias, KL, with intervals"),
-    ):
-        command = whats.add_parser(run.__name__, help=words)
-        if run is not schedules:
-            command.add_argument("--images", type=Path, required=run is not claims, help="folder or zip of the photos")
-            command.add_argument("--csv", type=Path, required=run is not claims, help="CSV written by `train captions`")
+    for evaluation in _evaluations():
+        command = whats.add_parser(evaluation.run.__name__, help=evaluation.about)
+        if evaluation.photos is not None:
+            command.add_argument("--images", type=Path, required=evaluation.photos, help="folder or zip of the photos")
+            command.add_argument("--csv", type=Path, required=evaluation.photos, help="CSV written by `train captions`")
         command.add_argument(
             "--folder", type=Path, default=CACHE, help="where pictures and features are kept (default ~/.cache/coolsd/eval)"
         )
         command.add_argument("--target", default="meadow", help="name of the pair, or a folder in meadow's layout (default meadow)")
-        place = "assets" if run in (claims, schedules) else "assets/meadow"
-        command.add_argument("--out", type=Path, help=f"where the figures go (default {place}; with --quick: quick/ in --folder)")
+        command.add_argument("--out", type=Path, help=f"where the figures go (default {evaluation.out}; with --quick: quick/ in --folder)")
         command.add_argument("--workers", type=int, help=f"processes that decode (default one a core, here {os.cpu_count()})")
         command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
-        command.set_defaults(run=run)
-        if run is decoders:
-            command.add_argument("--vq", type=named_folder, nargs="+", required=True, help="NAME=FOLDER of JanusVQVAEs")
-            command.add_argument("--grid", type=int, default=16, help="tokens a side (default 16)")
-            command.add_argument("--pictures", type=int, help="painted by the pair and decoded by each, 0 for none (default 160)")
-        elif run in (meadow, claims, schedules):
-            usual = {meadow: 4, claims: 2, schedules: 1}[run]
-            command.add_argument("--seeds", type=int, help=f"pictures of each prompt (default {usual})")
-        else:
-            command.add_argument("--pictures", type=int, help=f"of each method or setting (default {500 if run is quality else 48})")
-        if run is sweep:
-            for name, values in GRID.items():
-                defaults = ", ".join(f"{value:g}" for value in values)
-                command.add_argument(
-                    f"--{name.replace('_', '-')}", type=type(values[0]), nargs="+", help=f"values to try (default {defaults})"
-                )
-        else:
-            for name, value in DEFAULTS.items():
-                command.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value:g}")
-        if run is schedules:
-            command.add_argument("--prompts", type=int, help="of the fixed ones, the independent units of all intervals (default all 30)")
-            command.add_argument("--recorded-length", type=int, help="draft positions recorded, for any draft length up to it (default 10)")
-            command.add_argument("--checks", type=int, help="prompts of the real runs held against the predictions (default 12, 0: none)")
-        if run in (quality, claims, schedules):
-            command.add_argument("--draft-length", type=int, default=DRAFT_LENGTH, help=f"default {DRAFT_LENGTH}")
+        for flag, more in evaluation.options:
+            command.add_argument(flag, **more)
+        command.set_defaults(run=evaluation.run)
