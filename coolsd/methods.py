@@ -354,7 +354,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="sjd",
             title="Jacobi (SJD)",
-            about="The target drafts for itself: its own rows of the last pass are the guesses for the next one.",
+            about="Needs no drafter: the rows of a pass over a window are the guesses of the next pass; each pass is one target call.",
             source="SJD (arXiv 2410.01699)",
             lossless=True,
             schedule=_lossless,
@@ -365,7 +365,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="sjd-coupled",
             title="Jacobi, coupled",
-            about="As SJD; a guess that was not tested is drawn anew so that it mostly stays.",
+            about="Needs no drafter. As SJD; a guess that was not tested is drawn anew so that it mostly stays.",
             source="coupled SJD (arXiv 2510.24211)",
             lossless=True,
             schedule=_lossless,
@@ -376,7 +376,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="coolsd-jacobi",
             title="COOL-SD, Jacobi",
-            about="Annealed relaxation of the guesses that a pass tests; the coupling and the pads stay exact (ours).",
+            about="Needs no drafter: annealed relaxation of the guesses that a pass tests; the coupling and the pads stay exact (ours).",
             source="derived",
             lossless=False,
             schedule=_window,

@@ -30,3 +30,27 @@ def lumina(lumina_folders):
     from coolsd.models.lumina.load import load_lumina
 
     return load_lumina(lumina_folders / "target", lumina_folders / "vq", lumina_folders / "drafter", grid=4, ids=IDS)
+
+
+@pytest.fixture(scope="module")
+def released_janus(tmp_path_factory):
+    """A tiny Janus as transformers runs it, and its folder."""
+    from files import write_janus
+
+    folder = tmp_path_factory.mktemp("janus")
+    return write_janus(folder), folder
+
+
+@pytest.fixture(scope="module")
+def janus(released_janus):
+    """The tiny Janus pair with a random drafter."""
+    from files import JANUS
+    from tiny import randomise
+
+    from coolsd.models.eagle import Eagle
+    from coolsd.models.janus.load import load_janus
+    from coolsd.models.janus.session import drafter_sizes
+
+    pair = load_janus("janus-pro-1b", JANUS, released_janus[1])
+    pair.drafter_model = randomise(Eagle(drafter_sizes(JANUS)), 2, 0.1)
+    return pair

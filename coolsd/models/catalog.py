@@ -13,13 +13,17 @@ import torch
 
 from .checkpoints import LoadError
 from .hub import HubFiles, local, missing_line
+from .janus.network import PRO_7B, JanusConfig
 from .llamagen.network import LlamaGenConfig
 
 if TYPE_CHECKING:
     from .pair import LoadedPair
 
 FORM = "TARGET.PART=PATH, for example llamagen-256.target=weights/t2i_XL_stage1_256.pt"
-PLAIN = "Plain AR and the Jacobi methods work without a drafter; `python -m coolsd train drafter` makes one."
+SELF_DRAFTING = (
+    "It drafts for itself: plain AR, Jacobi (SJD), its coupled form and COOL-SD, Jacobi run as it is. A drafter would add Eagle-1, COOL-SD "
+    "and the other methods that draft with one: `python -m coolsd train drafter` makes it, and `--files drafter=PATH` names it."
+)
 Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `load` takes them
 
 
@@ -80,6 +84,17 @@ def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
     return TargetSpec(f"LlamaGen-XL, {size} px", build, parts, memory, settings, random=random)
 
 
+JANUS_LICENCE = "DeepSeek Model License: commercial use too, but not every use."
+
+
+def _janus(size: str, config: JanusConfig, gigabytes: float, memory: dict[str, float]) -> TargetSpec:
+    name = f"janus-pro-{size.lower()}"
+    names = ("config.json", "generation_config.json", "tokenizer.json", "model*.safetensors*")
+    parts = (HubFiles("target", f"deepseek-community/Janus-Pro-{size}", names, gigabytes, JANUS_LICENCE),)
+    build, random = (_loader("janus", function, name, config) for function in ("load_janus", "random_janus"))
+    return TargetSpec(f"Janus-Pro {size}, 384 px", build, parts, memory, {"cfg_scale": 5.0, "top_k": 0}, random=random)
+
+
 CATALOG: dict[str, TargetSpec] = {
     "meadow": TargetSpec(
         "meadow, 128 px",
@@ -100,9 +115,10 @@ CATALOG: dict[str, TargetSpec] = {
         ),
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
-        "No drafter for it is public; one of your own is named with `--files drafter=PATH` on the command line.",
-        _loader("lumina", "random_lumina", "lumina-768"),
+        random=_loader("lumina", "random_lumina", "lumina-768"),
     ),
+    "janus-pro-1b": _janus("1B", JanusConfig(), 4.2, {"target": 2.97, "drafter": 0.19, "picture decoder": 0.29, "cache": 0.35}),
+    "janus-pro-7b": _janus("7B", PRO_7B, 14.8, {"target": 13.18, "drafter": 0.61, "picture decoder": 0.29, "cache": 0.88}),
 }
 
 
@@ -175,7 +191,7 @@ class TargetStatus:
     @property
     def advice(self) -> list[str]:
         """What to know before choosing it, one line each."""
-        return [line for line in (self.note, "" if self.drafts else PLAIN, self.plan) if line]
+        return [line for line in (self.note, "" if self.drafts else SELF_DRAFTING, self.plan) if line]
 
 
 def read_files(entries: Iterable[str]) -> dict[str, dict[str, str]]:

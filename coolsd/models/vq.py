@@ -175,6 +175,17 @@ def load_chameleon_vq(path: Path, grid: int) -> ImageTokenizer:
     return ImageTokenizer(vqvae.float(), grid, normalise=False, rounding=0.0)
 
 
+def janus_vq(config: JanusVQVAEConfig, state: dict[str, Tensor], grid: int) -> ImageTokenizer:
+    """A JanusVQVAE from its tensors, for pictures of `grid` × `grid` codes; float32. Pixels are truncated, as transformers does.
+
+    Raises:
+        LoadError: the tensors are not those of this configuration.
+    """
+    with torch.device("meta"):
+        vqvae = JanusVQVAE(config)
+    return ImageTokenizer(fill(vqvae, state, "picture tokenizer").float(), grid, rounding=0.0)
+
+
 def load_vq(folder: Path, grid: int) -> ImageTokenizer:
     """A JanusVQVAE folder: config.json and model.safetensors."""
     sizes, state = read_json(folder / "config.json"), read_state(folder / "model.safetensors")

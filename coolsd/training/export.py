@@ -41,9 +41,9 @@ def export_target(state: dict[str, Tensor], config: LlamaGenConfig, folder: Path
 
 
 def export_drafter(state: dict[str, Tensor], config: EagleConfig, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write model.safetensors and config.json in LANTERN's drafter layout; for Chameleon's family without LlamaGen's grid and condition."""
+    """Write model.safetensors and config.json in LANTERN's drafter layout; without grid and condition for families in Llama's layout."""
     fields = {
-        "model_type": "chameleon" if config.halves else "llama",
+        "model_type": "chameleon" if config.norm_rows else "llama",
         "hidden_size": config.dim,
         "num_hidden_layers": 1,
         "num_attention_heads": config.heads,

@@ -106,7 +106,7 @@ this page, so absolute figures differ from the paper's.
 COUNTED = """
 
 **Acceptance probability f (lines).** Mean over the rounds that looked at this draft position, all earlier ones having been accepted. For
-block methods, which look at all positions at once: the chance that at least so many are accepted, over all rounds.
+block methods and traversal, which look at all positions at once: the chance that at least so many are accepted, over all rounds.
 
 **Accepted share (bars).** Rounds that accepted this position ÷ rounds that drafted it.
 

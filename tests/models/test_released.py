@@ -20,11 +20,14 @@ from coolsd.evaluation.speed import bandwidth
 from coolsd.models import catalog, hub
 from coolsd.models.checkpoints import LoadError, fill, read_state
 from coolsd.models.eagle import Eagle, EagleConfig
+from coolsd.models.janus.load import random_janus
+from coolsd.models.janus.network import JanusConfig
 from coolsd.models.llamagen.load import from_lantern, llamagen_target, load_drafter, random_llamagen
 from coolsd.models.llamagen.network import LlamaGen, LlamaGenConfig
 from coolsd.models.llamagen.session import LlamaGenPair
 from coolsd.models.lumina.network import Chameleon, ChameleonConfig
 from coolsd.models.vq import empty_network, from_llamagen
+from coolsd.settings import SETTINGS
 
 SHAPES = json.loads((DATA / "released_shapes.json").read_text())
 
@@ -343,22 +346,28 @@ def test_licences_are_shown(monkeypatch, paths, caplog):
 # ---- speed against bandwidth
 
 
-@pytest.mark.parametrize("name", ["llamagen-512", "lumina-768"])
+@pytest.mark.parametrize("name", ["llamagen-512", "lumina-768", "janus-pro-1b"])
 def test_passes_are_timed_with_random_weights(monkeypatch, name):
     sizes = {"dim": 64, "heads": 4, "ffn": 128}
     monkeypatch.setattr(bandwidth, "COPY", {"cpu": 4096})
-    small = partial(random_llamagen, name, LlamaGenConfig(**sizes, vocab=2048, caption_dim=16, grid=32))
-    if name == "llamagen-512":
-        monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], random=small))
+    small = {
+        "llamagen-512": partial(random_llamagen, name, LlamaGenConfig(**sizes, vocab=2048, caption_dim=16, grid=32)),
+        "janus-pro-1b": partial(random_janus, name, JanusConfig(**sizes, vocab=99, codes=2048)),
+    }
+    if name in small:
+        monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], random=small[name]))
     monkeypatch.setattr("coolsd.models.lumina.load.ChameleonConfig", partial(ChameleonConfig, **sizes, vocab=9000))
     result = bandwidth.measure(name, "cpu", "float32", layers=2, draft=3, repeats=2)
-    assert [part.name for part in result.parts] == ["AR step", "draft step", "verify pass of 4"]
+    window = f"Jacobi round of {SETTINGS['window'].default}"
+    assert [part.name for part in result.parts] == ["AR step", "draft step", "verify pass of 4", window]
     assert all(part.milliseconds > 0 and part.floor_ms > 0 for part in result.parts)
     layer = 4 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + (4 * 4 * 16 if name == "lumina-768" else 0)
     head = 4 * 64 * (8192 if name == "lumina-768" else 2048)
+    if name == "janus-pro-1b":  # with biases, a layer before it, and two on the way from a code to its embedding
+        head += 4 * (2048 + 64 * 64 + 64) + 4 * (8 * 64 + 64 + 64 * 64 + 64)
     entry = 2 * 2 * 2 * 64 * 4  # keys and values, layers, rows
     assert result.parts[0].gigabytes * 1e9 == pytest.approx(2 * layer + 4 * 64 + head + entry * result.cached)
-    cells = 48 * 48 if name == "lumina-768" else 1024
+    cells = {"llamagen-512": 1024, "lumina-768": 48 * 48, "janus-pro-1b": 576}[name]
     assert cells // 2 <= result.cached < cells
     assert name in bandwidth.table(result)
     with pytest.raises(LoadError, match="no sizes for 'meadow'"):

@@ -2,12 +2,13 @@
 
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from files import IDS
+from files import IDS, JANUS
 from PIL import Image
 from tiny import CONFIG, tiny_pair, write_tiny
 from transformers import JanusVQVAE
@@ -17,8 +18,9 @@ from coolsd.__main__ import main
 from coolsd.data import captions as words
 from coolsd.data import pictures
 from coolsd.data.store import load_checkpoint, save_checkpoint
-from coolsd.models import loading
+from coolsd.models import catalog, loading
 from coolsd.models.eagle import Eagle
+from coolsd.models.janus.load import load_janus
 from coolsd.models.llamagen.load import load_drafter
 from coolsd.models.lumina.load import load_lumina
 from coolsd.models.pair import LoadedPair
@@ -150,6 +152,22 @@ def test_a_lumina_drafter_is_written_as_lantern_does(lumina_folders, tmp_path):
     again = load_lumina(drafter=tmp_path / "drafter", **parts)
     assert vars(again.drafter_model.config) == vars(drafter.config)
     assert generate(again, "rose", "coolsd").complete
+
+
+def test_a_janus_drafter_is_trained_by_command(released_janus, tmp_path, monkeypatch):
+    folder, name = released_janus[1], "janus-pro-1b"
+    tiny = partial(load_janus, name, JANUS)
+    drafter = learn(tiny(folder), tmp_path)
+    again = tiny(folder, tmp_path / "drafter")
+    assert vars(again.drafter_model.config) == vars(drafter.config)
+    assert generate(again, "rose", "coolsd").complete
+    monkeypatch.setitem(catalog.CATALOG, name, replace(catalog.CATALOG[name], build=tiny))
+    monkeypatch.setattr(loading, "fetch", lambda part, path: path or folder)
+    monkeypatch.setattr(loading, "CACHE", {})
+    (tmp_path / "prompts.txt").write_text("rose\nsea\nrose sea\nsea rose\n")
+    files = ["--prompts", str(tmp_path / "prompts.txt"), "--checkpoint", str(tmp_path / "e.pt"), "--out", str(tmp_path / "new")]
+    assert main(["train", "drafter", "--target", name, "--own", "2", "--steps", "2", "--batch", "1", *files]) == 0
+    assert generate(tiny(folder, tmp_path / "new").to("cpu", torch.float32), "rose", "eagle1").complete
 
 
 def test_what_cannot_be_used_is_said_in_words(folder, tmp_path, capsys):

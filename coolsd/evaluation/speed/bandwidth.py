@@ -12,20 +12,23 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from ...jacobi import JacobiDrafter
 from ...models.catalog import CATALOG
 from ...models.checkpoints import LoadError
 from ...models.layers import fuse
 from ...models.loading import named_device, named_dtype, plan
 from ...models.pair import WORDS, LoadedPair
-from ...protocols import Drafter, Target
+from ...protocols import Draft, Drafter, Target
 from ...sampling import draw, to_probs
+from ...settings import SETTINGS
 from ...trees import chain
 
 CHUNK = 32  # tokens a pass on the way to the middle of the picture
 WARM_UP = 3  # calls on a GPU: as it is, recording, replay; elsewhere one
 ENOUGH = (3, 20.0)  # a slow machine stops after this many repeats once they took this many seconds
+WINDOW = SETTINGS["window"].default  # tokens of a Jacobi pass
 COPY = {"cuda": 2**31, "cpu": 2**28}  # bytes of the copy; more than any cache holds
 
 
@@ -136,6 +139,20 @@ def to_the_middle(target: Target, drafter: Drafter, count: int, device: torch.de
     return codes[-1:]
 
 
+def jacobi_round(target: Target, window: Tensor, codes: int, rows: Callable[[Tensor], Tensor], generator: Generator) -> Callable[[], Any]:
+    """What a round of Jacobi drafting takes besides verification: a pass over the window (W,), its rows, and the next window."""
+    slots = len(window) - 1
+    drafter, p = JacobiDrafter(slots, slots, "maximal", "repeat"), torch.full((slots, codes), 1 / codes, device=window.device)
+    drafter.observe(p[None], window)
+    draft = Draft(window[1:], p, chain(slots), 0)
+
+    def call() -> None:
+        drafter.review(rows(target.extend(window, chain(slots + 1)).logits), draft, 0, generator)
+        drafter.propose(chain(slots), rows, generator).tokens.tolist()
+
+    return call
+
+
 @torch.inference_mode()
 def measure(
     name: str, device: str | None = None, dtype: str | None = None, layers: int | None = None, draft: int = 5, repeats: int = 30
@@ -169,6 +186,7 @@ def measure(
         ("AR step", ar_step, whole, 1),
         ("draft step", lambda: drafter.propose(chain(draft), rows, generator).tokens.tolist(), drafting, draft),
         (f"verify pass of {draft + 1}", lambda: target.extend(fed, chain(draft + 1)), whole, 1),
+        (f"Jacobi round of {WINDOW}", jacobi_round(target, code.repeat(WINDOW), drafter.entries.codes, rows, generator), whole, 1),
     ]
     parts = [PassTime(label, 1e3 * seconds(call, where, repeats) / n, size / 1e9, 1e3 * size / speed) for label, call, size, n in calls]
     hardware = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
