@@ -72,7 +72,7 @@ def _plan(parents: Parents, device: torch.device) -> _Plan:
     return _Plan(tuple(_level(below, rows, device) for rows in inner), *tensors)
 
 
-def _rejected(weight: Tensor, law: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
+def after_rejection(weight: Tensor, law: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (m,) and target rows (m, V) of rows whose child, drawn from draft (m, V), was rejected with all below it."""
     scaled = weight[:, None] * law
     mass = (scaled - draft).clamp(min=0).sum(-1)
@@ -90,10 +90,10 @@ def _stops(p: Tensor, q: Tensor, tokens: Tensor, plan: _Plan) -> tuple[Tensor, T
             node = level.nodes[:m, k]
             draft = without(q[node], tokens[level.nodes[:m, :k]])
             token = tokens[node][:, None]
-            drawn, wanted = (rows.gather(-1, token).squeeze(-1) for rows in (draft, law[:m]))
-            stop[node + 1] = torch.where(drawn > 0, (weight[:m] * wanted / drawn).clamp(max=1.0), 0.0)
-            left = _rejected(weight[:m], law[:m], draft)
-            weight, law = (torch.cat((new, old[m:])) for new, old in zip(left, (weight, law), strict=True))
+            q_token, p_token = (rows.gather(-1, token).squeeze(-1) for rows in (draft, law[:m]))
+            stop[node + 1] = torch.where(q_token > 0, (weight[:m] * p_token / q_token).clamp(max=1.0), 0.0)
+            rest = after_rejection(weight[:m], law[:m], draft)
+            weight, law = (torch.cat((new, old[m:])) for new, old in zip(rest, (weight, law), strict=True))
         stop[level.rows], residual[level.rows] = weight, law
     return stop, residual
 

@@ -9,6 +9,12 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "coolsd"
 GROUND = ("sampling", "schedules", "rules", "trees", "verification", "tree_verification", "traversal", "theory")
+# every part, from the ground up: it imports from those before it alone
+ORDER = (
+    *("checks", "sampling", "schedules", "trees", "rules", "theory", "verification", "tree_verification", "traversal"),
+    *("settings", "protocols", "scene", "trace", "race", "what_if", "jacobi", "methods", "decoding", "laboratory", "bundle", "exports"),
+    *("models", "data", "__init__", "options", "training", "evaluation", "show", "ui", "__main__"),
+)
 # part: what it must not import, directly or in a function
 CLOSED = {
     **dict.fromkeys(GROUND, ("settings", "trace", "methods", "decoding", "laboratory", "models", "data", "training", "evaluation", "ui")),
@@ -75,6 +81,25 @@ def violations(sources: dict[str, str]) -> list[str]:
         targets = {module_of(target, set(sources)) for target in imports(name, source)} - {None}
         out += [f"{name} imports {target}" for target in targets if part(target) in CLOSED.get(part(name), ())]
     return out
+
+
+def climbing(sources: dict[str, str]) -> set[str]:
+    """Imports from a part that stands higher."""
+    place = {name: i for i, name in enumerate(ORDER)}
+    out = set()
+    for name, source in sources.items():
+        targets = {module_of(target, set(sources)) for target in imports(name, source)} - {None}
+        out |= {f"{name} imports {target}" for target in targets if place[part(target)] > place[part(name)]}
+    return out
+
+
+def test_no_part_imports_from_above():
+    sources = modules()
+    assert {part(name) for name in sources} == set(ORDER)
+    assert climbing(sources) == set()
+    sources["coolsd.show.drawings"] += "\ndef late():\n    from ..ui import text\n"
+    sources["coolsd.trace"] += "\nfrom .models import pair\n"
+    assert climbing(sources) == {"coolsd.trace imports coolsd.models.pair", "coolsd.show.drawings imports coolsd.ui.text"}
 
 
 def test_no_part_imports_what_it_must_not_know():

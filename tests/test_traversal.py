@@ -30,9 +30,9 @@ def ends_of(parents: trees.Parents, tokens: list[int], p: list[list[float]], q: 
             ends += [(end, reach * mass, law) for end, mass, law in deeper]
             reach *= 1 - sum(mass for _, mass, _ in deeper)
             excess = [max(weight * t - d, 0.0) for t, d in zip(target, draft, strict=True)]
-            left = sum(excess)
-            weight = left / (left + 1 - weight) if left + 1 - weight > 0 else 1.0
-            target = [e / left for e in excess] if left > 0 else target
+            rest = sum(excess)
+            weight = rest / (rest + 1 - weight) if rest + 1 - weight > 0 else 1.0
+            target = [e / rest for e in excess] if rest > 0 else target
             draft = [0.0 if y == x else d for y, d in enumerate(draft)]
             draft = [d / sum(draft) for d in draft] if sum(draft) else draft
         return [*ends, (row, reach * weight, target)]
@@ -65,9 +65,9 @@ def enumerated(parents: trees.Parents) -> tuple[Counter, float]:
         if at < len(below):
             draft = row(q_row, paths[at])
             for siblings in permutations(range(VOCABULARY), len(below[at])):
-                share, left = 1.0, 1.0
+                share, rest = 1.0, 1.0
                 for x in siblings:
-                    share, left = share * draft[x] / left, left - draft[x]
+                    share, rest = share * draft[x] / rest, rest - draft[x]
                 fill(at + 1, [*tokens, *siblings], mass * share)
             return
         p, q = ([row(kind, path) for path in paths] for kind in (p_row, q_row))
@@ -101,7 +101,7 @@ def test_every_tree_is_exact_and_accepts_no_fewer_than_sibling_by_sibling(name, 
 
 def test_a_seed_decides_as_the_recursion_does():
     """With the same numbers: the path, the token that follows, and every figure of the verdict."""
-    seen = set()
+    outcomes = set()
     for name, parents in SHAPES.items():
         for seed in range(25):
             rows, tokens, p = drafted(parents, torch.Generator().manual_seed(seed))
@@ -129,8 +129,8 @@ def test_a_seed_decides_as_the_recursion_does():
                 [sum(chance for end, chance, _ in ends if len(paths[end]) >= level) for level in levels], abs=1e-5
             )
             assert verdict.cost.tolist() == [0.0] * len(levels)
-            seen.add((name, verdict.path))
-    assert len(seen) > 14
+            outcomes.add((name, verdict.path))
+    assert len(outcomes) > 14
 
 
 def test_on_a_chain_it_is_block_verification():
@@ -154,8 +154,8 @@ def p_value(runs: int = 450, **pair) -> float:
         [[0, 0, *generate(ToyPair(TOY, (1, 9), **pair), "x", "traversal", seed=seed, tree=TREE).tokens] for seed in range(runs)]
     )
     context = (3 * tokens[:, :-2] + tokens[:, 1:-1]).flatten()
-    seen = torch.bincount(context * 3 + tokens[:, 2:].flatten(), minlength=27).view(9, 3)
-    return chi_square(seen, TOY.p.reshape(9, 3))
+    tally = torch.bincount(context * 3 + tokens[:, 2:].flatten(), minlength=27).view(9, 3)
+    return chi_square(tally, TOY.p.reshape(9, 3))
 
 
 def test_the_engine_draws_the_targets_law():
@@ -163,8 +163,8 @@ def test_the_engine_draws_the_targets_law():
 
 
 def test_control_a_weight_that_a_rejection_leaves_is_seen(monkeypatch):
-    right = traversal._rejected
-    monkeypatch.setattr(traversal, "_rejected", lambda weight, law, draft: (weight, right(weight, law, draft)[1]))
+    right = traversal.after_rejection
+    monkeypatch.setattr(traversal, "after_rejection", lambda weight, law, draft: (weight, right(weight, law, draft)[1]))
     assert p_value() < FAILS
 
 

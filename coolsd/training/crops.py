@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.pictures import Record, Skipped, attempt, opener, square
+from ..data.pictures import Open, Record, Skipped, attempt, opener, square
 from .encode import crops
 from .tokens import numbered, stored
 
@@ -52,7 +52,7 @@ class Crops(Dataset):
             )
 
     @functools.cached_property
-    def open(self):
+    def open(self) -> Open:
         """Opens a picture by name; made in the process that reads, since a zip file's handle cannot be shared."""
         return opener(self.images)
 

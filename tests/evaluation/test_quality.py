@@ -58,10 +58,10 @@ def test_eval_meadow_measures_everything_and_writes_the_card(album, tmp_path, ca
 
 
 def test_eval_quality_is_honest_about_lossless_and_relaxed_methods(album, tmp_path, monkeypatch):
-    said, judged, verdicts = [], {}, methods.verdicts
+    output, judged, verdicts = [], {}, methods.verdicts
     monkeypatch.setattr(methods, "exchange_test", partial(metrics.exchange_test, draws=199))
     monkeypatch.setattr(methods, "verdicts", lambda rows, steps, names: judged.update(steps=steps) or verdicts(rows, steps, names))
-    report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=said.append)
+    report = methods.evaluate(study(album, tmp_path), 8, SETTINGS | {"draft_length": 3}, say=output.append)
     rows = {row["label"]: row for row in report["rows"]}
     assert list(rows) == [label for label, _, _ in methods.VARIANTS]
     assert rows["AR"]["against_ar"] is None
@@ -102,9 +102,9 @@ def drift_row(label: str, value: float, error: float = 0.01, outside: int = 0) -
 def test_the_martingale_decides_only_where_its_control_fails():
     names = ["ar", "eagle1", "coolsd"]
     good = [drift_row("AR", 0.01), drift_row("E", -0.02), drift_row("C", -0.08)]
-    seen = methods.martingale_verdicts(good, names)
-    assert ["within error" in line for line in seen] == [True, True, False]
-    assert "is seen to depart" in seen[2]
+    lines = methods.martingale_verdicts(good, names)
+    assert ["within error" in line for line in lines] == [True, True, False]
+    assert "is seen to depart" in lines[2]
     blind = methods.martingale_verdicts([*good[:2], drift_row("C", -0.02)], names)
     assert blind[1].startswith("E undecided: about 147 pictures would show a control to depart")
     assert "undecided; about 147 pictures" in blind[2]
@@ -160,14 +160,14 @@ def test_nothing_that_is_not_finite_decides_a_verdict_or_reaches_a_file(tmp_path
 
 
 def test_too_few_photos_or_pictures_and_other_labels_are_refused_before_anything_is_decoded(album, tmp_path):
-    made = study(album, tmp_path)
-    few = replace(made, photos=[photo for photo in made.photos if photo.split == "train"] + made.photos[-3:])
-    for one, pictures in ((few, 8), (made, 3)):
+    whole = study(album, tmp_path)
+    few = replace(whole, photos=[photo for photo in whole.photos if photo.split == "train"] + whole.photos[-3:])
+    for one, pictures in ((few, 8), (whole, 3)):
         with pytest.raises(ValueError, match="need 4 pictures and 4 valid photos or more"):
             methods.evaluate(one, pictures, SETTINGS)
     with pytest.raises(ValueError, match="need 4 pictures and 4 photos or more; here are 5 and 3"):
         metrics.kid(torch.rand(5, 2), torch.rand(3, 2))
-    owls = replace(made, photos=[replace(photo, label="owl") for photo in made.photos])
+    owls = replace(whole, photos=[replace(photo, label="owl") for photo in whole.photos])
     with pytest.raises(ValueError, match=r"No prompt that is measured names a label of these photos \(owl\)"):
         pair.evaluate(owls, pair.QUICK, SETTINGS)
     assert not (tmp_path / "cache").exists()
@@ -247,22 +247,22 @@ def test_eval_meadow_as_typed_on_a_pair_of_ones_own(album, tmp_path, monkeypatch
 
 
 def test_a_quick_run_never_replaces_shipped_figures(album, tmp_path, monkeypatch, capsys):
-    seen = {}
+    call = {}
     monkeypatch.setattr(features, "efficientnet", lambda version: extract)
 
     def evaluate(study, pictures, settings):
-        seen.update(pictures=pictures, settings=settings)
+        call.update(pictures=pictures, settings=settings)
         return {"verdicts": ["fine"]}
 
     monkeypatch.setattr(methods, "evaluate", evaluate)
     monkeypatch.setattr(cards, "quality_section", lambda report: report["command"])
     where = ["--images", str(album), "--csv", str(album / "captions.csv"), "--folder", str(tmp_path / "kept")]
     assert cli.main(["eval", "quality", *where, "--quick"]) == 0
-    assert seen["pictures"] == 4
+    assert call["pictures"] == 4
     assert json.loads((tmp_path / "kept" / "quick" / "quality.json").read_text())["verdicts"] == ["fine"]
     assert str(album) not in (tmp_path / "kept" / "quick" / "README.md").read_text()
     assert cli.main(["eval", "quality", *where, "--pictures", "7", "--top-k", "9", "--out", str(tmp_path / "out")]) == 0
-    assert (seen["pictures"], seen["settings"]["top_k"]) == (7, 9)
+    assert (call["pictures"], call["settings"]["top_k"]) == (7, 9)
     assert json.loads((tmp_path / "out" / "quality.json").read_text())["command"].endswith("--pictures 7 --top-k 9")
     assert "fine" in capsys.readouterr().out
     monkeypatch.setattr(defaults, "evaluate", lambda study, pictures, kinds, grid, lengths: {"grid": grid, "suggested": {}})

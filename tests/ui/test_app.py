@@ -119,7 +119,7 @@ def test_local_files_make_a_target_present(monkeypatch, no_hub, paths, tmp_path)
     assert titles[NAME] == "target: LlamaGen-XL, 256 px"
     assert titles["lumina-768"].endswith("(not here yet)")
     missing = read_files(entries(paths | {"vq": tmp_path / "vq.pt"}))
-    assert f"vq: {tmp_path / 'vq.pt'} does not exist." in view(missing, tmp_path)[0].explain(NAME)["value"]
+    assert f"vq: {tmp_path / 'vq.pt'} does not exist." in view(missing, tmp_path)[0].targets.explain(NAME)["value"]
 
 
 def test_the_gpu_is_asked_for_all_the_same(no_hub, paths):
@@ -155,10 +155,10 @@ def test_a_taken_port_is_said_in_one_line(monkeypatch, tmp_path):
 
     with gr.Blocks() as empty:
         pass
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
         monkeypatch.setattr(sys, "argv", ["app.py", "--port", str(port)])
         empty.page = SimpleNamespace(listeners=Listeners())
         monkeypatch.setattr(app, "page", lambda files: empty)

@@ -126,10 +126,10 @@ def test_methods_whose_settings_were_hidden_run_as_they_are_offered(page):
 
 def test_second_person_waits_visibly_and_gets_their_own_picture(browser, address, brake):
     first, second = visit(browser, address), visit(browser, address)
-    for page, words, seen in ((first, "first lake", "Decoding"), (second, "second lake", "Waiting for your turn")):
+    for page, words, state in ((first, "first lake", "Decoding"), (second, "second lake", "Waiting for your turn")):
         prompt(page).fill(words)
         prompt(page).press("Enter")
-        status(page, seen)
+        status(page, state)
     assert second.locator("[data-key=reference]").evaluate(STATE) == "recorded"
     brake.clear()
     for page, words in ((first, "first lake"), (second, "second lake")):
@@ -180,9 +180,9 @@ def test_nothing_sticks_out_and_the_answer_is_in_sight(still, width, height, sch
     if width >= 1280:
         lane = "[data-key=relaxed]"
         charts = (".chart.acceptance", ".chart.schedule", ".omega-row", "#schedule input[type=range]")
-        for seen in (".answer .big", f"{lane} .picture img", f"{lane} .numbers", ".rounds", *charts):
-            box = still.locator(seen).last.bounding_box()
-            assert box["y"] + box["height"] <= height, seen
+        for selector in (".answer .big", f"{lane} .picture img", f"{lane} .numbers", ".rounds", *charts):
+            box = still.locator(selector).last.bounding_box()
+            assert box["y"] + box["height"] <= height, selector
 
 
 def test_every_control_has_a_name(still):

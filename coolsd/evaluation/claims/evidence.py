@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...protocols import Pair
 from ..batching import batched
 from ..prompts import FIXED
 from ..samples import LANES
@@ -54,7 +55,7 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
     # No two pictures share their random numbers; those of fewer prompts or seeds are among those of more.
     jobs = [(case.prompt, turn * len(FIXED) + i) for turn in range(size.seeds) for i, case in enumerate(FIXED[: size.prompts])]
 
-    def pair():
+    def pair() -> Pair:
         return batched(study.pair, LANES)
 
     recorded = recordings(pair, folder, jobs, size.recorded, common)
