@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from threading import Event
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
@@ -25,16 +25,13 @@ from .run_queue import Full, Visitor
 from .text import CHANGE, FAILED, FULL
 from .zerogpu import Door, Refused
 
-if TYPE_CHECKING:
-    from .page import Page
-
 log = logging.getLogger(__name__)
 NAME = "generate"
 
 
-def publish(demo: gr.Blocks, backend: Backend, page: "Page") -> None:
+def publish(demo: gr.Blocks, backend: Backend, loader: Loader, door: Door, listeners: Listeners) -> None:
     """Add /generate to the page being built, every parameter described; its runs queue with the page's own."""
-    gr.api(endpoint(backend, page.loader, page.door, page.listeners), api_name=NAME, concurrency_limit=None)
+    gr.api(endpoint(backend, loader, door, listeners), api_name=NAME, concurrency_limit=None)
     published = next(function for function in demo.fns.values() if function.api_name == NAME)
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
         block.label = documentation(setting)

@@ -50,7 +50,7 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
         page = Page(backend, loader)
         page.draw(recorded)
         page.connect(demo)
-        api.publish(demo, backend, page)
+        api.publish(demo, backend, loader, page.door, page.listeners)
     for function in demo.fns.values():
         if function.fn and function.api_visibility == "private" and not inspect.isgeneratorfunction(function.fn):
             function.fn = guard(function.fn)
