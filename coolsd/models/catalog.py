@@ -36,6 +36,7 @@ class TargetSpec:
         random: the same sizes without weights, for `bench --random-weights`; None: not offered.
         settings: what its authors sampled with: what page, command line, training and evaluation start from.
         note: what a person should know before choosing it.
+        length: codes of a picture, with what the format puts between them. pass_seconds: of one pass on a GPU, estimated.
     """
 
     title: str
@@ -45,6 +46,8 @@ class TargetSpec:
     settings: dict[str, float] = field(default_factory=dict)
     note: str = ""
     random: Callable[..., "LoadedPair"] | None = None
+    length: int = 1024
+    pass_seconds: float = 0.05
 
     def needs(self, drafter: str | Path | None = None) -> dict[str, float]:
         """GB of memory by part. drafter: as for `load`; None stands for the catalog's, where there is one."""
@@ -81,7 +84,9 @@ def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
     memory = {"target": 1.56, "drafter": 0.09, "text encoder": 2.45, "picture decoder": 0.29, "cache": 0.17 if stage == 1 else 0.45}
     settings = {"cfg_scale": 7.5, "top_k": 1000}
     build, random = (_loader("llamagen", function, f"llamagen-{size}", config) for function in ("load_llamagen", "random_llamagen"))
-    return TargetSpec(f"LlamaGen-XL, {size} px", build, parts, memory, settings, random=random)
+    return TargetSpec(
+        f"LlamaGen-XL, {size} px", build, parts, memory, settings, random=random, length=config.image_tokens, pass_seconds=0.03
+    )
 
 
 JANUS_LICENCE = "DeepSeek Model License: commercial use too, but not every use."
@@ -92,7 +97,8 @@ def _janus(size: str, config: JanusConfig, gigabytes: float, memory: dict[str, f
     names = ("config.json", "generation_config.json", "tokenizer.json", "model*.safetensors*")
     parts = (HubFiles("target", f"deepseek-community/Janus-Pro-{size}", names, gigabytes, JANUS_LICENCE),)
     build, random = (_loader("janus", function, name, config) for function in ("load_janus", "random_janus"))
-    return TargetSpec(f"Janus-Pro {size}, 384 px", build, parts, memory, {"cfg_scale": 5.0, "top_k": 0}, random=random)
+    title, settings = f"Janus-Pro {size}, 384 px", {"cfg_scale": 5.0, "top_k": 0}
+    return TargetSpec(title, build, parts, memory, settings, random=random, length=576, pass_seconds=0.03 if size == "1B" else 0.05)
 
 
 CATALOG: dict[str, TargetSpec] = {
@@ -101,6 +107,8 @@ CATALOG: dict[str, TargetSpec] = {
         _loader("llamagen", "load_meadow"),
         settings={"cfg_scale": 4.0, "top_k": 500},  # its pictures lose stray codes by top-k
         note="Flowers and landscapes; comes with the project.",
+        length=256,
+        pass_seconds=0.015,
     ),
     "llamagen-256": _xl(1, 256, "jadohu/llamagen_drafter"),
     "llamagen-512": _xl(2, 512, "jadohu/llamagen2_drafter"),
@@ -116,6 +124,7 @@ CATALOG: dict[str, TargetSpec] = {
         {"target": 14.03, "drafter": 1.01, "picture decoder": 0.28, "cache": 2.9},
         {"cfg_scale": 4.0, "top_k": 2000},
         random=_loader("lumina", "random_lumina", "lumina-768"),
+        length=2352,
     ),
     "janus-pro-1b": _janus("1B", JanusConfig(), 4.2, {"target": 2.97, "drafter": 0.19, "picture decoder": 0.29, "cache": 0.35}),
     "janus-pro-7b": _janus("7B", PRO_7B, 14.8, {"target": 13.18, "drafter": 0.61, "picture decoder": 0.29, "cache": 0.88}),

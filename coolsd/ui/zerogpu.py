@@ -11,6 +11,7 @@ from statistics import median
 import gradio as gr
 from PIL import Image
 
+from ..models.catalog import CATALOG
 from ..models.pair import on_zero_gpu
 from ..protocols import Pair
 from .backend import Backend, Loader
@@ -19,9 +20,6 @@ from .comparison import Advance, Event, Plain, comparison
 AT_ONCE = 4  # runs that may wait for a GPU together: the platform has a queue of its own
 COLD = 8.0  # seconds a new process takes to have the models on its GPU
 MOST = 90.0  # seconds asked for at once: under the 120 of a day that a visitor has who is not signed in
-# Seconds of a pass, estimated; then as seen. And codes of a picture, with what the format puts between them.
-PASS = {"meadow": 0.015, "llamagen-256": 0.03, "llamagen-512": 0.03, "lumina-768": 0.05, "janus-pro-1b": 0.03, "janus-pro-7b": 0.05}
-TOKENS = {"meadow": 256, "llamagen-256": 256, "llamagen-512": 1024, "lumina-768": 2352, "janus-pro-1b": 576, "janus-pro-7b": 576}
 LOCALLY = "or run the demo on your own computer"
 NOT_OURS = (
     "Try re-running",
@@ -74,8 +72,9 @@ class Door:
 
     def estimate(self, target: str, requests: Sequence[Plain]) -> int:
         """Seconds of GPU to ask for: a cold start, and every lane as if each of its tokens took a pass (plain AR's bound)."""
-        tokens = sum(request.get("max_tokens") or TOKENS.get(target, 1024) for request in requests)
-        return round(min(MOST, COLD + tokens * self._seen.get(target, PASS.get(target, max(PASS.values())))))
+        spec = CATALOG[target]
+        tokens = sum(request.get("max_tokens") or spec.length for request in requests)
+        return round(min(MOST, COLD + tokens * self._seen.get(target, spec.pass_seconds)))
 
     def redraw(self, pair: Pair) -> Callable[[list[int]], Image.Image] | None:
         """The picture of some tokens; None where this process has no models."""
