@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from PIL import Image, ImageColor
+from real_rows import real_row
 from tables import Toy
 from tiny import tiny_pair
 from toy import ToyPair
@@ -16,7 +17,6 @@ from coolsd import bundle, generate
 from coolsd.__main__ import main
 from coolsd.exports import Comparison, save
 from coolsd.laboratory.exact import LaboratoryError
-from coolsd.laboratory.real_rows import real_row
 from coolsd.show import account, drawings
 from coolsd.trace import Run, to_text
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from real_rows import real_row
 from tiny import tiny_pair
 
 import coolsd
 from coolsd import theory
-from coolsd.laboratory.real_rows import real_row
 from coolsd.rules import Relaxed
 from coolsd.settings import Settings
 from coolsd.trace import statistics

@@ -1,9 +1,9 @@
-"""A row of a run as the laboratory takes one: its likeliest codes as bars, and the rest of the vocabulary as one more."""
+"""What the browser makes of a cell for the laboratory, once more in Python: its likeliest codes as bars, the rest as one more."""
 
 from dataclasses import dataclass
 
-from ..trace import Run
-from .exact import VOCABULARY, LaboratoryError
+from coolsd.laboratory.exact import VOCABULARY, LaboratoryError
+from coolsd.trace import Run
 
 
 @dataclass(frozen=True)
