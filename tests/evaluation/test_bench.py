@@ -30,6 +30,17 @@ def test_every_method_is_compared_a_new_one_too(monkeypatch):
         validate(METHODS, prompt="x", method=variant.method, **dict(variant.settings))
 
 
+def test_a_sweep_of_windows_takes_each_jacobi_method_once_a_window(capsys):
+    variants = bench.variants_of(("ar", "sjd", "coolsd-jacobi"), (4, 8))
+    assert [(variant.method, dict(variant.settings)) for variant in variants] == [
+        ("ar", {}),
+        *(("sjd", {"window": window}) for window in (4, 8)),
+        *(("coolsd-jacobi", {"window": window}) for window in (4, 8)),
+    ]
+    assert main(["bench", "--windows", "4", "1000"]) == 2
+    assert "window" in capsys.readouterr().err
+
+
 def test_the_tree_is_compared_turn_by_turn_with_a_chain_of_as_many_tokens():
     chain, tree = (shape(validate(METHODS, prompt="x", method=variant.method, **dict(variant.settings))) for variant in bench.TREE_COST)
     assert len(chain) == len(tree) == 16

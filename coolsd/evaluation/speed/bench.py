@@ -48,9 +48,16 @@ BUSH = "[[0],[1],[2],[3],[0,0],[0,1],[0,2],[1,0],[1,1],[2,0],[0,0,0],[0,0,1],[0,
 TREE_COST = (Variant("Chain of 16", "eagle1", (("draft_length", 16),)), Variant("Tree of 16 nodes", "eagle1", (("tree", BUSH),)))
 
 
-def variants_of(methods: Iterable[str]) -> list[Variant]:
-    """What `bench` compares of these methods: their CHOSEN variants, or each as it is."""
-    return [variant for name in methods for variant in CHOSEN.get(name, (Variant(METHODS[name].title, name),))]
+def variants_of(methods: Iterable[str], windows: Sequence[int] = ()) -> list[Variant]:
+    """What `bench` compares of these methods: their CHOSEN variants, or each as it is; a Jacobi method once for each of `windows`."""
+
+    def of(name: str) -> tuple[Variant, ...]:
+        title = METHODS[name].title
+        if METHODS[name].jacobi and windows:
+            return tuple(Variant(f"{title}, W={window}", name, (("window", window),)) for window in windows)
+        return CHOSEN.get(name, (Variant(title, name),))
+
+    return [variant for name in methods for variant in of(name)]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ def bench_command(args: argparse.Namespace) -> None:
 
     common = chosen_settings(args)
     validate(METHODS, prompt="x", **common)
+    for window in args.windows:
+        validate(METHODS, prompt="x", window=window)
     check_files(args.json)
     if args.seeds < 1:
         raise ValueError(f"{args.seeds} seeds measure nothing. Give --seeds 1 or more.")
@@ -32,7 +34,7 @@ def bench_command(args: argparse.Namespace) -> None:
     pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
     methods = args.methods or list(METHODS)
-    variants = bench.TREE_COST if args.tree_cost else bench.variants_of(name for name in METHODS if name in methods)
+    variants = bench.TREE_COST if args.tree_cost else bench.variants_of((name for name in METHODS if name in methods), args.windows)
     results: dict[bench.Variant, list] = {}
     for variant, stats in bench.turns(pair, variants, bench.PROMPTS, args.seeds, common):
         results.setdefault(variant, []).append(stats)
@@ -94,6 +96,7 @@ def add_command(commands: Any) -> argparse.ArgumentParser:
     only.add_argument("--random-weights", metavar="NAME", help=f"passes of {', '.join(names)} against memory bandwidth")
     many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
     only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
+    only.add_argument("--windows", type=int, nargs="+", default=(), metavar="W", help="each Jacobi method once with each window")
     many.add_argument("--json", type=Path, help="write the figures as JSON")
     many.set_defaults(run=bench_command)
     return many
