@@ -1,7 +1,9 @@
 """Builds and launches the demo."""
 
 import argparse
+import atexit
 import contextlib
+import importlib.util
 import logging
 import os
 import shlex
@@ -9,6 +11,20 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterable
+
+
+def leave(*_: object) -> None:
+    """End at once, whatever is being imported or decoded, and let no file stay behind."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os._exit(0)  # not sys.exit, which would wait for the threads that decode
+
+
+FOLDER = ""  # of the server's temporary files
+if __name__ == "__main__":  # before the imports: they take seconds, and read where files go
+    FOLDER = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
+    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, leave)
 
 with contextlib.suppress(ImportError):
     import spaces  # noqa: F401  (on ZeroGPU it has to come before torch; elsewhere there is none)
@@ -22,6 +38,7 @@ from coolsd.ui.page import build, launch_options
 from coolsd.ui.run_queue import BY_ADDRESS, RunQueue
 from coolsd.ui.zerogpu import AT_ONCE
 
+PRIVATE_NETWORKS = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,::1,fc00::/7"
 VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some
 
 
@@ -41,16 +58,13 @@ def page(named: Iterable[str] = ()) -> gr.Blocks:
     return demo
 
 
-def end_with(demo: gr.Blocks, folder: str) -> None:
-    """End within a moment when asked to (Ctrl-C, SIGTERM), whatever is being decoded; no file stays behind."""
+def trust_the_platform() -> None:
+    """On a Space the visitor's address comes through the platform's own network: trust what its hops say, and nothing before them.
 
-    def leave(*_: object) -> None:
-        demo.page.end_all()
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)  # not sys.exit, which would wait for the threads that decode
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, leave)
+    Uvicorn reads the variable; elsewhere it trusts a proxy on the same computer, or those that the variable names.
+    """
+    if os.environ.get("SPACE_ID"):
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", PRIVATE_NETWORKS)
 
 
 def main() -> None:
@@ -66,9 +80,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.threads:
         os.environ["COOLSD_THREADS"] = str(arguments.threads)
-    folder = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
+    if arguments.mcp and not importlib.util.find_spec("mcp"):
+        raise SystemExit('app.py: --mcp wants a package that is not installed here: pip install "gradio[mcp]"')
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
+    trust_the_platform()
     demo = page(arguments.files)
     where = {"server_name": arguments.host, "server_port": arguments.port, "inbrowser": arguments.open}
     try:
@@ -76,7 +92,6 @@ def main() -> None:
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise SystemExit(f"app.py: {arguments.host}, port {arguments.port} cannot be served on ({reason}). Give another --port.") from None
-    end_with(demo, folder)
     demo.loader.start(DEFAULT_TARGET)
     demo.block_thread()
 

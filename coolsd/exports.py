@@ -17,7 +17,8 @@ from .scene import LANES, Patches, Scene
 from .trace import Run, to_text
 
 log = logging.getLogger(__name__)
-RECORDED = Path(__file__).resolve().parents[1] / "assets" / "runs"
+ASSETS = Path(__file__).resolve().parents[1] / "assets"
+RECORDED, PAGE_PICTURE = ASSETS / "runs", ASSETS / "page.png"
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 SOFTWARE, COMMENT, EXIF = 0x0131, 0x9286, 0x8769  # EXIF tags: program, user's comment, and the directory that the latter is in
 

@@ -241,8 +241,9 @@ class Trials:
     def endpoint(self):
         from coolsd.ui.api import endpoint
 
-        *_, answer = endpoint(self.backend, self.loader, self.door)("a red rose", seed=4)
-        return {"tokens": [t for r in answer["run"]["rounds"] for t in r["tokens"]], "image": answer["image"][:22]}
+        *_, (picture, _, run) = endpoint(self.backend, self.loader, self.door)("a red rose", seed=4)
+        rounds = json.loads(Path(run["path"]).read_text(encoding="utf-8"))["rounds"]
+        return {"tokens": [t for r in rounds for t in r["tokens"]], "image": Path(picture["path"]).read_bytes()[:4].decode("latin-1")}
 
 
 def main(folder: str) -> None:

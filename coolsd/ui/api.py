@@ -11,11 +11,15 @@ from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
+from gradio.data_classes import FileData
+from gradio.processing_utils import save_bytes_to_cache
+from gradio.utils import get_upload_folder
 from PIL import Image
 
-from ..exports import data_uri, png
+from ..exports import data_uri, file_stem, png
 from ..models.prompt_domain import notice
 from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
+from ..trace import Run, to_text
 from .backend import DEFAULT_TARGET, Backend, Loader
 from .compare import Stop, Stopped, wait_for_turn
 from .comparison import PACE, Advance, End, Failed, Ready
@@ -35,14 +39,22 @@ def publish(demo: gr.Blocks, backend: Backend, loader: Loader, door: Door, liste
     published = next(function for function in demo.fns.values() if function.api_name == NAME)
     for block, setting in zip(published.inputs, SETTINGS.values(), strict=True):
         block.label = documentation(setting)
+    for block, label in zip(published.outputs, RESULTS, strict=True):
+        block.label = label
+    for block in published.outputs[::2]:
+        block._api_info = FileData.model_json_schema()
 
 
+Answer = tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any] | None]  # as RESULTS; the files as gradio sends them
+RESULTS = ("picture", "about the run", "run with every round")
+UNWRITTEN = "The server has no room for files ({}), so the picture and the run are in this answer: `picture` as data URI, `run`."
 TYPES = {"number": float, "integer": int, "flag": bool}
 
 DOCSTRING = """Draw one picture with the embedded pair and say how it went.
 
-Yields {{"tokens": so far, "of": in all}} while it decodes, and at last {{"image": PNG data URI with the settings in its metadata,
-"run": settings, environment, statistics and every round, "notice": what to know when the prompt lies outside what the pair paints}}.
+Yields (nothing, {{"tokens": so far, "of": in all}}, nothing) while it decodes, and at last three values: the picture, a PNG file with the
+settings in its metadata; what to know about it, {{"settings", "environment", "statistics", "notice": where the prompt lies outside what the
+pair paints}}; and the run with every round, a JSON file.
 
 Args:
 {arguments}
@@ -64,14 +76,14 @@ def signature() -> inspect.Signature:
         default = inspect.Parameter.empty if s.kind == "prompt" else s.default
         annotation = kind | None if s.optional else kind
         parameters.append(inspect.Parameter(s.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation))
-    return inspect.Signature(parameters, return_annotation=dict)
+    return inspect.Signature(parameters, return_annotation=Answer)
 
 
 def endpoint(backend: Backend, loader: Loader, door: Door | None = None, listeners: Listeners | None = None) -> Callable[..., Any]:
     """The function behind /generate, bound to a backend. Its signature and docstring, which become its schema, come from SETTINGS."""
     door, listeners = door or Door(backend, loader), listeners or Listeners()
 
-    def generate(*values: Any, **named: Any) -> Iterator[dict[str, Any]]:
+    def generate(*values: Any, **named: Any) -> Iterator[Answer]:
         who = visitor(LocalContext.request.get(None))
         until = Until(Event(), lambda: listeners.here(who.session))
         try:
@@ -90,7 +102,7 @@ def endpoint(backend: Backend, loader: Loader, door: Door | None = None, listene
             raise gr.Error(message, title=FAILED, print_exception=False) from None
 
     generate.__signature__ = signature()
-    generate.__annotations__ = {p.name: p.annotation for p in generate.__signature__.parameters.values()} | {"return": dict}
+    generate.__annotations__ = {p.name: p.annotation for p in generate.__signature__.parameters.values()} | {"return": Answer}
     generate.__doc__ = DOCSTRING.format(arguments="\n".join(f"    {s.name}: {documentation(s)}" for s in SETTINGS.values()))
     return generate
 
@@ -101,7 +113,7 @@ def visitor(request: gr.Request | None) -> Visitor:
     return Visitor(getattr(request, "session_hash", None), client.host if client else None)
 
 
-def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, who: Visitor, until: Stop) -> Iterator[dict[str, Any]]:
+def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, who: Visitor, until: Stop) -> Iterator[Answer]:
     """Progress while the picture is decoded, then the picture and its run. Closing it stops the run.
 
     Raises:
@@ -109,10 +121,10 @@ def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, who
     """
     with backend.run_queue.place(who) as ahead:
         for view in wait_for_turn(ahead, until):
-            yield {"tokens": 0, "of": 0, "status": view.status}
+            yield progress(status=view.status)
         loading = loader.start(DEFAULT_TARGET)
         while not loading.done.wait(PACE):
-            yield {"tokens": 0, "of": 0}
+            yield progress()
             if until.is_set():
                 raise Stopped
         if loading.error:
@@ -135,6 +147,34 @@ def decode(backend: Backend, loader: Loader, door: Door, settings: Settings, who
                     raise Stopped
                 if perf_counter() - last_update >= PACE:
                     last_update = perf_counter()
-                    yield {"tokens": len(lane.tokens), "of": settings.max_tokens or pair.grid[0] * pair.grid[1]}
-    run = lane.run(pair.name, environment)
-    yield {"image": data_uri(png(lane.image, run), "image/png"), "run": run.to_dict(), "notice": notice(pair, settings.prompt)}
+                    yield progress(len(lane.tokens), settings.max_tokens or pair.grid[0] * pair.grid[1])
+    yield result(lane, lane.run(pair.name, environment), notice(pair, settings.prompt))
+
+
+def progress(tokens: int = 0, of: int = 0, **more: str) -> Answer:
+    """An answer on the way there."""
+    return None, {"tokens": tokens, "of": of, **more}, None
+
+
+def result(lane: Lane, run: Run, remark: str) -> Answer:
+    """The last answer: two files of the server's temporary folder; where that is full, both inside of the answer."""
+    content = run.to_dict()
+    about = {"settings": content["settings"], "environment": content["environment"], "statistics": content["stats"], "notice": remark}
+    picture, text = png(lane.image, run), to_text(content)
+    try:
+        files = [sent_file(data, f"{file_stem(run)}{ending}") for data, ending in ((picture, ".png"), (text.encode(), ".json"))]
+    except OSError as error:
+        log.warning("no room for files: %s", error)
+        inside = {"picture": data_uri(picture, "image/png"), "run": content}
+        return None, about | inside | {"notice": f"{UNWRITTEN.format(error.strerror)} {remark}".rstrip()}, None
+    return files[0], about, files[1]
+
+
+def sent_file(content: bytes, name: str) -> dict[str, Any]:
+    """A file where gradio serves it from, as gradio sends it.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    path = save_bytes_to_cache(content, name, get_upload_folder())
+    return FileData(path=path, orig_name=name, size=len(content)).model_dump()

@@ -4,6 +4,11 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
+def is_document(scope: Scope) -> bool:
+    """Whether a request asks for the page itself."""
+    return scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
+
+
 class CompressedPage:
     """ASGI middleware that compresses the document and nothing else, least of all streams."""
 
@@ -12,5 +17,4 @@ class CompressedPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        document = scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
-        await (self.compressed if document else self.plain)(scope, receive, send)
+        await (self.compressed if is_document(scope) else self.plain)(scope, receive, send)

@@ -27,9 +27,9 @@ LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
 GRACE, FIRST = 1.0, 2.5  # seconds a run goes on after its last listener, and waits for its first
 API = "/gradio_api/"
-CLOSED = ("upload", "upload_progress", "deep_link", "dev/", "openapi.json", "stream/", "proxy=", "process_recording", "component_server")
-CLOSED += ("vibe-", "undo-vibe-", "run-history", "custom_component")
-CALLED = ("queue/join", "run/", "api/", "call/")
+CLOSED = ("upload", "upload_progress", "deep_link", "dev/", "openapi.json", "stream/", "proxy=", "process_recording")
+CLOSED += ("vibe-", "undo-vibe-", "run-history", "custom_component", "file=http")
+CALLED, SERVED = ("queue/join", "run/", "api/", "call/"), "component_server"
 TOO_LARGE = f"The request is larger than {LIMIT // 1024} KB. A prompt with its settings needs far less; send only these."
 NOT_HERE = "This page does not offer that."
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -100,11 +100,17 @@ class Calls:
 
     Args:
         inputs: how many values each function takes, by its index. public: name of the one that has a name, and its values.
-        files: the functions that take a file of runs.
+        files: the functions that take a file of runs. servers: components that a script calls, and the name it calls them by.
     """
 
-    def __init__(self, inputs: Mapping[int, int], public: tuple[str, int], files: Collection[int] = ()):
-        self.inputs, self.public, self.files = inputs, public, files
+    def __init__(
+        self,
+        inputs: Mapping[int, int],
+        public: tuple[str, int],
+        files: Collection[int] = (),
+        servers: Collection[tuple[int, str]] = (),
+    ):
+        self.inputs, self.public, self.files, self.servers = inputs, public, files, servers
 
     def limit(self, path: str, body: bytes) -> int:
         """Most bytes that this call may have."""
@@ -121,10 +127,12 @@ class Calls:
             call = json.loads(body)
         except (ValueError, RecursionError):
             return "The body of the request is not JSON."
+        if path.startswith(API + SERVED):
+            return "" if self._is_served(call) else "This page has no such component. Reload the page."
         if not isinstance(call, dict) or not isinstance(call.get("data"), list):
             return 'The body of the request has no list of values. Send {"data": [...]}.'
         session, index = call.get("session_hash"), call.get("fn_index")
-        if session is not None and not (isinstance(session, str) and 0 < len(session) <= LONGEST_NAME):
+        if session is not None and not is_session(session):
             return f"The session's name must be text of 1 to {LONGEST_NAME} characters."
         name = path.rstrip("/").rpartition("/")[2]
         count, most = len(call["data"]), self.public[1]
@@ -135,6 +143,17 @@ class Calls:
         if type(index) is not int or index not in self.inputs:
             return "fn_index names no function of this page. Reload the page."
         return "" if count == self.inputs[index] else f"Function {index} takes {self.inputs[index]} values; {count} came. Reload the page."
+
+    def _is_served(self, call: Any) -> bool:
+        if not isinstance(call, dict) or not is_session(call.get("session_hash")) or "data" not in call:
+            return False
+        component, name = call.get("component_id"), call.get("fn_name")
+        return type(component) is int and isinstance(name, str) and (component, name) in self.servers
+
+
+def is_session(name: object) -> bool:
+    """Whether this may be a session's name."""
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
 
 
 class Gate:
@@ -166,7 +185,7 @@ class Gate:
         if body is None or len(body) > self.calls.limit(path, body):
             await answer(send, 413, TOO_LARGE)
             return
-        if path.startswith(tuple(API + name for name in CALLED)) and (words := self.calls.refusal(path, body)):
+        if path.startswith(tuple(API + name for name in (*CALLED, SERVED))) and (words := self.calls.refusal(path, body)):
             await answer(send, 422, words)
             return
         rest = [{"type": "http.request", "body": body, "more_body": False}]

@@ -18,8 +18,9 @@ from .controls import CONTROLS, DEFAULTS, METHOD_SETTINGS, Request, Value, from_
 from .gate import Calls, Gate, Listeners, RunStop, Until, guard
 from .laboratory import tab
 from .open_file import opened, view_of
+from .shared_link import SharedLink
 from .targets import FOLLOWING, TargetPicker, Update
-from .text import CHANGE, DEFINITIONS, EXAMPLES, RUNNING, TOKEN_KINDS, about
+from .text import CHANGE, DEFINITIONS, EXAMPLES, NAME, RUNNING, TOKEN_KINDS, about
 from .zerogpu import Door
 
 EVENTS = 100  # that may wait for a thread
@@ -45,8 +46,8 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> 
     """
     backend = backend or default_backend()
     loader = Loader(backend.load)
-    gr.set_static_paths([templates.PLOTLY_FILE, templates.ASSETS])
-    with gr.Blocks(title="COOL-SD", fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
+    gr.set_static_paths([templates.PLOTLY_FILE, templates.ASSETS, exports.PAGE_PICTURE])
+    with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
         page = Page(backend, loader)
         page.draw(recorded)
         page.connect(demo)
@@ -63,7 +64,9 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
     """What `launch` needs besides an address: looks, the gate in front of it, and nothing that leaves the host."""
     inputs = {index: len(function.inputs) for index, function in demo.fns.items()}
     files = {index for index, function in demo.fns.items() if getattr(function.fn, "__name__", "") == "open_file"}
-    gate = Middleware(Gate, listeners=demo.page.listeners, calls=Calls(inputs, (api.NAME, len(SETTINGS)), files))
+    servers = {(index, function.__name__) for index, block in demo.blocks.items() for function in getattr(block, "server_fns", ())}
+    calls = Calls(inputs, (api.NAME, len(SETTINGS)), files, servers)
+    gate = Middleware(Gate, listeners=demo.page.listeners, calls=calls)
     fonts = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=fonts, font_mono=mono, spacing_size="sm", radius_size="sm")
@@ -82,7 +85,7 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
         "show_error": True,  # else a caller with the wrong number of values is told "null"
         "max_file_size": "1mb",
         "ssr_mode": False,
-        "app_kwargs": {"middleware": [Middleware(CompressedPage), gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
+        "app_kwargs": {"middleware": [Middleware(CompressedPage), Middleware(SharedLink), gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
     }
 
 
@@ -349,11 +352,6 @@ class Page:
     def leave(self, request: gr.Request) -> None:
         """The visitor closed the page."""
         if stop := self.stops.pop(request.session_hash, None):
-            stop.set()
-
-    def end_all(self) -> None:
-        """Stop every run: the server ends."""
-        for stop in list(self.stops.values()):
             stop.set()
 
     def fit(self, *values: Value) -> list[Update]:

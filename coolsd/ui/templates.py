@@ -5,7 +5,7 @@ from pathlib import Path
 
 import plotly
 
-from .text import CALLS, DESCRIPTION, ESTIMATE, SPEEDUP
+from .text import CALLS, ESTIMATE, SPEEDUP
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PLOTLY_FILE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -16,13 +16,11 @@ READOUT = ("seconds", "calls", "length", "tokens", "drafts", "bias")
 
 
 def head() -> str:
-    """What goes into the document's head: what a shared link says, the style sheets, and the modules, as the promise `coolsd`."""
+    """What goes into the document's head: the style sheets, and the modules, as the promise `coolsd`."""
     styles = "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
     folder = f"{SERVED}{ASSETS.as_posix()}"
     preload = "".join(f'<link rel="modulepreload" href="{folder}/{path.name}">' for path in sorted(ASSETS.glob("*.js")))
-    words = escape(DESCRIPTION)
-    shared = f'<meta name="description" content="{words}"><meta property="og:description" content="{words}">'
-    return f'{shared}<style>{styles}</style>{preload}<script>window.coolsd = import("./{folder}/page.js");</script>'
+    return f'<style>{styles}</style>{preload}<script>window.coolsd = import("./{folder}/page.js");</script>'
 
 
 def on_load(name: str, *arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from ..models.catalog import TargetStatus
 
+NAME = "COOL-SD"
 DESCRIPTION = (
     "See relaxed speculative decoding (COOL-SD) draw pictures token by token: which tokens were guessed, which were accepted only because "
     "the rule is relaxed, what it saves and what it costs. A small model, live on any computer."

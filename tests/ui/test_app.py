@@ -99,7 +99,7 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
 @pytest.mark.parametrize("options", [[], ["--files", "llamagen-256.drafter=none"]])
 def test_the_page_is_built_once(monkeypatch, options, tmp_path):
     instance = []
-    runs = SimpleNamespace(listeners=None, end_all=lambda: None)
+    runs = SimpleNamespace(listeners=None)
     loader = SimpleNamespace(start=lambda _: None)
     page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=loader, page=runs, fns={})
     monkeypatch.setattr("signal.signal", lambda *_: None)

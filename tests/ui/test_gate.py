@@ -1,6 +1,7 @@
 """What stands in front of the page: body limits, closed routes, calls that cannot be meant, runs nobody listens to, places in the queue."""
 
 import json
+import math
 import threading
 import time
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ import gradio as gr
 import httpx
 import pytest
 from pages import served, session, slow_stream, tiny_backend
+from tiny import tiny_pair
 
 from coolsd.settings import SETTINGS
 from coolsd.ui import controls
@@ -97,6 +99,25 @@ def test_calls_that_can_be_meant_pass():
     assert "no endpoint" in CALLS.refusal("/gradio_api/call/false", b'{"data": [1]}')
 
 
+def test_a_script_reaches_its_component_and_no_other(demo, client):
+    """Rival patches of the inspector go this way."""
+    component = demo.page.lanes._id
+    cells = math.prod(tiny_pair().grid)
+    body = {"session_hash": "inspector", "component_id": component, "fn_name": "patches"}
+    answer = client.post("/gradio_api/component_server", json={**body, "data": {**PATCHES, "tokens": [0] * cells}})
+    assert answer.status_code == 200
+    assert set(answer.json()) == {"1", "2"}
+    assert all(picture.startswith("data:image/webp") for picture in answer.json().values())
+    for odd in FUZZ:
+        assert client.post("/gradio_api/component_server", json={**body, "data": strict(odd)}).json() == {}
+        for name in ("component_id", "fn_name"):
+            assert client.post("/gradio_api/component_server", json={**body, "data": {}, name: strict(odd)}).status_code == 422, (name, odd)
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    assert client.post("/gradio_api/component_server", content=b"--x--", headers=form).status_code == 422
+
+
+PATCHES = {"target": "meadow", "cell": 0, "codes": [1, 2]}
+strict = lambda odd: str(odd) if isinstance(odd, float) else odd  # noqa: E731  (httpx writes no NaN)
 FUZZ = [None, True, -1, 1e400, float("nan"), 10**30, "", "x" * 5000, "\x00\u200b", [], [[1]], {}, {"p": "x"}, [None] * 50, "[[NaN]]"]
 
 

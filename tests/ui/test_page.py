@@ -1,14 +1,17 @@
 """The page without a browser: settings and links in, the API, and the page's events as a program sees them."""
 
 import base64
+import errno
 import io
 import json
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import gradio as gr
 import httpx
+import numpy as np
 import pytest
 from gradio_client import Client
 from pages import METHODS, request_with, served, session, slow_stream, tiny_backend
@@ -199,10 +202,27 @@ def test_only_generate_is_public(api):
 
 
 def test_generate_returns_the_run_of_the_library(api):
-    result = api.predict("a lake", seed=4, api_name="/generate")
-    assert result["run"]["settings"] == Settings(prompt="a lake", seed=4).to_dict()
-    assert Run.from_json(json.dumps(result["run"])).tokens == coolsd.generate(tiny_pair(), "a lake", seed=4).tokens
-    kind, content = result["image"].split(",", 1)
+    picture, about, file = api.predict("a lake", seed=4, api_name="/generate")
+    assert about["settings"] == Settings(prompt="a lake", seed=4).to_dict()
+    run = coolsd.generate(tiny_pair(), "a lake", seed=4)
+    assert Run.from_json(Path(file)).tokens == run.tokens
+    assert about["statistics"]["target_calls"] == run.stats.target_calls
+    with Image.open(picture) as opened:
+        assert (opened.format, opened.text["seed"]) == ("PNG", "4")
+        assert np.array_equal(opened, run.image.convert("RGB"))
+
+
+def test_a_full_disk_loses_nothing_of_an_answer(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("coolsd.ui.api.save_bytes_to_cache", full)
+    backend = tiny_backend()
+    *_, (picture, about, file) = endpoint(backend, Loader(backend.load))("a lake", seed=4)
+    assert picture is file is None
+    assert "No space left on device" in about["notice"]
+    assert Run.from_json(json.dumps(about["run"])).tokens == coolsd.generate(tiny_pair(), "a lake", seed=4).tokens
+    kind, content = about["picture"].split(",", 1)
     assert kind == "data:image/png;base64"
     assert Image.open(io.BytesIO(base64.b64decode(content))).text["seed"] == "4"
 
@@ -293,7 +313,7 @@ def test_two_people_get_their_own_results(api):
     clients = [api, Client(api.src, verbose=False)]  # two places each
     jobs = [clients[seed % 2].submit(f"lake {seed}", seed=seed, api_name="/generate") for seed in range(4)]
     for seed, job in enumerate(jobs):
-        run = Run.from_json(json.dumps(job.result(timeout=60)["run"]))
+        run = Run.from_json(Path(job.result(timeout=60)[2]))
         assert run.settings.prompt == f"lake {seed}"
         assert run.tokens == coolsd.generate(tiny_pair(), f"lake {seed}", seed=seed).tokens
 
