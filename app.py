@@ -12,17 +12,15 @@ import signal
 import tempfile
 from collections.abc import Iterable
 
-
-def leave(*_: object) -> None:
-    """End at once, whatever is being imported or decoded, and let no file stay behind."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    os._exit(0)  # not sys.exit, which would wait for the threads that decode
-
-
-FOLDER = ""  # of the server's temporary files
 if __name__ == "__main__":  # before the imports: they take seconds, and read where files go
-    FOLDER = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
-    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    folder = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    def leave(*_: object) -> None:
+        """End at once, whatever is being imported or decoded, and let no file stay behind."""
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)  # not sys.exit, which would wait for the threads that decode
+
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, leave)
 
@@ -33,6 +31,7 @@ import gradio as gr
 
 from coolsd.models.catalog import FORM, read_files
 from coolsd.models.pair import on_zero_gpu
+from coolsd.ui.api import mend_tools
 from coolsd.ui.backend import DEFAULT_TARGET, default_backend
 from coolsd.ui.page import build, launch_options
 from coolsd.ui.run_queue import BY_ADDRESS, RunQueue
@@ -92,6 +91,7 @@ def main() -> None:
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise SystemExit(f"app.py: {arguments.host}, port {arguments.port} cannot be served on ({reason}). Give another --port.") from None
+    mend_tools(demo)
     demo.loader.start(DEFAULT_TARGET)
     demo.block_thread()
 

@@ -3,9 +3,14 @@
 `load` a pair, then `stream` rounds as they happen or `generate` a whole run.
 """
 
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if sys.orig_argv[1:3] == ["-m", "coolsd"]:  # until the command runs: Ctrl-C in the seconds of these imports ends it without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import torch
 

@@ -4,6 +4,7 @@ import argparse
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with a message that says what to do, and code 2."""
     args = build_parser().parse_args(arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as set while importing
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     for stream in (sys.stdout, sys.stderr):

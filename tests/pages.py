@@ -58,9 +58,9 @@ def counts(view):
 
 
 @contextmanager
-def served(backend, recorded):
+def served(backend, recorded, **more):
     demo = build(backend, recorded)
-    options = launch_options(demo)
+    options = launch_options(demo) | more
     demo.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, **options)
     try:
         yield demo

@@ -45,6 +45,19 @@ def publish(demo: gr.Blocks, backend: Backend, loader: Loader, door: Door, liste
         block._api_info = FileData.model_json_schema()
 
 
+def mend_tools(demo: gr.Blocks) -> None:
+    """After launch with `mcp_server`: gradio's MCP server takes several results for a single one, and sends their pictures as text."""
+    if (server := demo.mcp_server_obj) is None:
+        return
+    send = server.postprocess_output_data
+
+    def one_by_one(data: Any, root: str) -> Any:
+        several = len(data) == 1 and isinstance(data[0], tuple | list)
+        return send(data[0] if several else data, root)
+
+    server.postprocess_output_data = one_by_one
+
+
 Answer = tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any] | None]  # as RESULTS; the files as gradio sends them
 RESULTS = ("picture", "about the run", "run with every round")
 UNWRITTEN = "The server has no room for files ({}), so the picture and the run are in this answer: `picture` as data URI, `run`."

@@ -67,6 +67,7 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
     servers = {(index, function.__name__) for index, block in demo.blocks.items() for function in getattr(block, "server_fns", ())}
     calls = Calls(inputs, (api.NAME, len(SETTINGS)), files, servers)
     gate = Middleware(Gate, listeners=demo.page.listeners, calls=calls)
+    middleware = [Middleware(CompressedPage), Middleware(SharedLink), gate]
     fonts = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
     theme = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=fonts, font_mono=mono, spacing_size="sm", radius_size="sm")
@@ -85,7 +86,12 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
         "show_error": True,  # else a caller with the wrong number of values is told "null"
         "max_file_size": "1mb",
         "ssr_mode": False,
-        "app_kwargs": {"middleware": [Middleware(CompressedPage), Middleware(SharedLink), gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
+        "app_kwargs": {
+            "middleware": middleware,
+            "docs_url": None,
+            "redoc_url": None,
+            "openapi_url": None,
+        },
     }
 
 

@@ -101,7 +101,9 @@ def test_the_page_is_built_once(monkeypatch, options, tmp_path):
     instance = []
     runs = SimpleNamespace(listeners=None)
     loader = SimpleNamespace(start=lambda _: None)
-    page = SimpleNamespace(launch=lambda **_: None, block_thread=lambda: None, loader=loader, page=runs, fns={})
+    page = SimpleNamespace(
+        launch=lambda **_: None, block_thread=lambda: None, loader=loader, page=runs, fns={}, blocks={}, mcp_server_obj=None
+    )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setattr("coolsd.ui.page.build", lambda backend: instance.append(backend) or page)
