@@ -15,7 +15,7 @@ from .decoding import decode, finished
 from .exports import format_of, save_picture
 from .methods import metered
 from .models.prompt_domain import notice
-from .options import Words, add_pair, add_settings, check_files, chosen_pair, chosen_settings
+from .options import Words, add_pair, add_settings, check_files, chosen_pair, chosen_settings, use_threads
 
 
 def generate_command(args: argparse.Namespace) -> None:
@@ -103,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks δ must not end a run
     try:
+        use_threads(getattr(args, "threads", None))
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has read enough, as in `| head`; nothing may be written at exit either

@@ -64,6 +64,25 @@ def add_pair(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="cpu, cuda or mps (default: the best there is)")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: measured)")
+    add_threads(parser)
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """How many threads; see use_threads."""
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, also from COOLSD_THREADS (default: measured)")
+
+
+def use_threads(count: int | None) -> None:
+    """Let pairs be loaded with so many threads, here and in processes that are started; None leaves it to COOLSD_THREADS, or to measuring.
+
+    Raises:
+        LoadError: no such number.
+    """
+    if count is not None:
+        os.environ["COOLSD_THREADS"] = str(count)
+    from .models.loading import forced_threads
+
+    forced_threads()
 
 
 def chosen_settings(args: argparse.Namespace) -> dict[str, Any]:

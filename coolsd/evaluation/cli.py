@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.checkpoints import ASSETS
+from ..options import add_threads
 from .study import Study
 
 DRAFT_LENGTH = 5
@@ -256,6 +257,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         )
         command.add_argument("--target", default="meadow", help="name of the pair, or a folder in meadow's layout (default meadow)")
         command.add_argument("--out", type=Path, help=f"where the figures go (default {evaluation.out}; with --quick: quick/ in --folder)")
+        add_threads(command)
         command.add_argument("--workers", type=int, help=f"processes that decode (default one a core, here {os.cpu_count()})")
         command.add_argument("--quick", action="store_true", help="a look in a few minutes, not a measurement")
         for flag, more in evaluation.options:

@@ -19,7 +19,11 @@ from .pair import LoadedPair, free_memory
 log = logging.getLogger("coolsd")
 
 GAIN = 1.15  # how much faster bfloat16 must be to be chosen over float32
-ROUNDS = 3  # times each dtype and thread count is measured
+THREADS_GAIN = 1.05  # how much faster fewer threads must be
+ROUNDS, MOST_ROUNDS = 3, 9  # times each dtype and thread count is measured, on a quiet machine and at most
+BUSY = 1.5  # slowest round ÷ fastest, from which the machine counts as busy
+MOST_THREADS = 1024
+Candidate = tuple[torch.dtype, int]
 MEASURED = 100e6  # parameters up to which a CPU's dtype is chosen by measuring
 
 
@@ -72,29 +76,57 @@ def pass_seconds(pair: LoadedPair, repeats: int = 4) -> float:
     return sum(best)
 
 
-def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
-    """Set the faster dtype and thread count by measuring; float32 unless bfloat16 gains clearly. Returns what was measured.
+def forced_threads() -> int | None:
+    """The number of threads in COOLSD_THREADS: with it, and the dtype, a run can be drawn again exactly. None where it is not set.
 
-    COOLSD_THREADS fixes the number of threads: with it, and the dtype, a run can be drawn again exactly.
+    Raises:
+        LoadError: it is no such number.
     """
-    forced, most = os.environ.get("COOLSD_THREADS", ""), torch.get_num_threads()
-    counts = [int(forced)] if forced.isdigit() and int(forced) else sorted({most, max(1, most // 2)})
-    dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
+    value = os.environ.get("COOLSD_THREADS", "")
+    if value and not (value.isdecimal() and 0 < int(value) <= MOST_THREADS):
+        raise LoadError(f"COOLSD_THREADS is {value[:20]!r}. Give a whole number of threads from 1 to {MOST_THREADS}.")
+    return int(value) if value else None
+
+
+def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]:
+    """Set the faster dtype and thread count by measuring: float32 unless bfloat16 gains clearly, all threads unless fewer gain.
+
+    All are measured in turns, and the least time of each counts: a busy moment of the machine then decides nothing. Where its rounds differ
+    much, or the choice changes from one to the next, more are measured, up to MOST_ROUNDS. Returns what was measured.
+    """
+    forced, most = forced_threads(), torch.get_num_threads()
+    counts = [forced] if forced else sorted({most, max(1, most // 2)})
+    candidates = [(d, n) for d in ([dtype] if dtype else [torch.float32, torch.bfloat16]) for n in counts]
     models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
     files = [model.state_dict() for model in models]
-    seconds: dict[tuple[torch.dtype, int], float] = {}
-    for candidate in dtypes * ROUNDS:  # in turns: a busy moment of the machine then decides nothing
-        pair.to("cpu", candidate)
-        for threads in counts:
-            torch.set_num_threads(threads)
-            seconds[candidate, threads] = min(pass_seconds(pair, 2), seconds.get((candidate, threads), float("inf")))
-    chosen = min(seconds, key=lambda c: seconds[c] * (1.0 if c[0] == torch.bfloat16 else 1 / GAIN))
+    seconds: dict[Candidate, list[float]] = {candidate: [] for candidate in candidates}
+    choices: list[Candidate] = []
+    while not steady(seconds, choices):
+        for candidate in candidates:
+            pair.to("cpu", candidate[0])
+            torch.set_num_threads(candidate[1])
+            seconds[candidate].append(pass_seconds(pair, 2))
+        choices.append(min(candidates, key=lambda c: min(seconds[c]) * handicap(c, max(counts))))
+    chosen = choices[-1]
     torch.set_num_threads(chosen[1])
     for model, state in zip(models, files, strict=True):
         model.load_state_dict(state, assign=True)  # going to bfloat16 and back would round
     pair.to("cpu", chosen[0])
-    measured = {f"{str(d).removeprefix('torch.')}, {n} threads": round(1000 * s / 2, 2) for (d, n), s in seconds.items()}
+    measured = {f"{str(d).removeprefix('torch.')}, {n} threads": round(1000 * min(s) / 2, 2) for (d, n), s in seconds.items()}
     return {"dtype": str(chosen[0]).removeprefix("torch."), "threads": chosen[1], "pass_ms": measured}
+
+
+def handicap(candidate: Candidate, most: int) -> float:
+    """By what its seconds are multiplied before they are compared."""
+    return (GAIN if candidate[0] != torch.float32 else 1.0) * (THREADS_GAIN if candidate[1] < most else 1.0)
+
+
+def steady(seconds: dict[Candidate, list[float]], choices: list[Candidate]) -> bool:
+    """Whether enough was measured: the last rounds agree on the choice and on its time, or there were MOST_ROUNDS."""
+    if len(choices) < ROUNDS or len(choices) == MOST_ROUNDS:
+        return len(choices) == MOST_ROUNDS
+    last = seconds[choices[-1]][-ROUNDS:]
+    return len(set(choices[-ROUNDS:])) == 1 and max(last) < BUSY * min(seconds[choices[-1]])
 
 
 def plan(entry: TargetSpec, device: str, paths: dict[str, str | Path]) -> None:
@@ -133,6 +165,8 @@ def _build(name: str, entry: TargetSpec, device: str, dtype: torch.dtype | None,
         else:
             dtype = dtype or torch.bfloat16
             pair.to(device, dtype)
+            if threads := forced_threads():
+                torch.set_num_threads(threads)
             choice = {"dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
     except (torch.OutOfMemoryError, MemoryError):
         pair = None

@@ -17,6 +17,7 @@ from torch import Tensor
 from .checkpoints import LoadError, read_json
 
 FILE = "words.json"
+QUOTED = 80  # characters of what was not read that are repeated
 NEAR = 0.5  # cosine from which a word counts as near one of the domain; chosen on the words of tests/models/test_prompt_domain.py
 
 
@@ -90,9 +91,22 @@ def outside(text: Any, prompt: str) -> bool:
 
 
 def notice(pair: Any, prompt: str) -> str:
-    """The notice for a prompt that lies outside the pair's domain; empty where it lies inside."""
+    """What to know about a prompt: that it lies outside the pair's domain, or that its end was not read; empty where there is nothing."""
+    return " ".join(filter(None, (_outside(pair, prompt), _unread(pair, prompt))))
+
+
+def _outside(pair: Any, prompt: str) -> str:
     text = getattr(pair, "text", None)
     if not outside(text, prompt):
         return ""
     examples = ", ".join(f"“{example}”" for example in text.domain.examples)
     return f"{pair.name} paints {text.domain.about}, so this prompt gets its nearest picture. It can follow: {examples}."
+
+
+def _unread(pair: Any, prompt: str) -> str:
+    text = getattr(pair, "text", None)
+    end = text.unread(prompt).strip() if hasattr(text, "unread") else ""
+    if not end:
+        return ""
+    quoted = end if len(end) <= QUOTED else f"{end[:QUOTED].rstrip()} …"
+    return f"The prompt is too long: {pair.name} reads {text.length} text tokens, and left out “{quoted}”."

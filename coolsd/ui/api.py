@@ -102,6 +102,8 @@ def endpoint(backend: Backend, loader: Loader, door: Door | None = None, listene
         try:
             arguments = signature().bind(*values, **named)
             arguments.apply_defaults()
+            if not until.begins():
+                return
             yield from decode(backend, loader, door, validate(backend.methods, **arguments.arguments), who, until)
         except Stopped:
             return

@@ -25,6 +25,7 @@ LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest pr
 FILE_LIMIT = 2 * 1024 * 1024  # of a file of runs that is opened on the page: three lanes with heads of their rows
 LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
+LOOK = 0.05  # seconds between two looks for a listener
 GRACE, FIRST = 1.0, 2.5  # seconds a run goes on after its last listener, and waits for its first
 API = "/gradio_api/"
 CLOSED = ("upload", "upload_progress", "deep_link", "dev/", "openapi.json", "stream/", "proxy=", "process_recording")
@@ -80,6 +81,12 @@ class Until:
     def wait(self, timeout: float) -> bool:
         """Wait so many seconds, or until the run is stopped; returns `is_set`."""
         return self._stop.wait(timeout) or self.is_set()
+
+    def begins(self) -> bool:
+        """Wait for the first listener, before a place in the queue is taken; False where none comes."""
+        while not self._here() and not self.wait(LOOK):
+            pass
+        return self._here() or self._stop.is_set()
 
 
 class RunStop(threading.Event):

@@ -312,6 +312,8 @@ class Page:
         until = Until(stop, lambda: self.listeners.here(request.session_hash))
         conditions = matters(dict(zip(CONTROLS, values, strict=True)), self.backend.methods)
         try:
+            if not until.begins():
+                return
             for view in compare(self.backend, self.loader, self.validated(values), until, self.door, api.visitor(request)):
                 if view.headline and not view.headline.get("keep"):
                     view.headline |= {"conditions": conditions}

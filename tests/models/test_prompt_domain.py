@@ -80,6 +80,16 @@ def test_the_notice_names_the_pair_and_offers_prompts(meadow):
     assert all(not outside(meadow, example) for example in meadow.domain.examples)
 
 
+def test_the_notice_quotes_the_end_that_was_not_read(meadow):
+    pair = SimpleNamespace(name="meadow", text=meadow)
+    fits = " ".join(["rose"] * 24)
+    assert notice(pair, fits) == ""
+    assert len(meadow.ids(f"{fits} on a hill")) == 24
+    assert notice(pair, f"{fits} on a HILL") == "The prompt is too long: meadow reads 24 text tokens, and left out “on a hill”."
+    assert len(notice(pair, fits * 30)) < 200
+    assert "left out “b c" in notice(pair, " ".join(["rose"] * 23 + ["a", "b c", "d" * 900]))
+
+
 def test_a_pair_without_a_world_says_nothing():
     assert notice(SimpleNamespace(name="tiny", text=text()), "a red car") == ""
     assert notice(SimpleNamespace(name="toy"), "a red car") == ""

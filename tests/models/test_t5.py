@@ -55,6 +55,12 @@ def test_features_end_at_the_right_and_do_not_depend_on_padding(tmp_path):
     assert text("一只猫").valid.tolist() == [False] * 7 + [True]
 
 
+def test_the_end_that_was_not_read(tmp_path):
+    text = load_t5(write_t5(tmp_path), 4, 48, "cpu")
+    assert text.unread("a rose") == ""
+    assert text.unread("a Rose a rose, A SEA") == "rose, a sea"  # the end token takes a place
+
+
 def test_a_prompt_is_encoded_once(tmp_path):
     calls = []
     encoder = T5EncoderModel(T5Config(d_model=48, **T5_SIZES))

@@ -123,6 +123,12 @@ class T5Text:
                 self._known.popitem(last=False)
         return self._known[prompt]
 
+    def unread(self, prompt: str) -> str:
+        """The end of a prompt that does not fit, as it was cleaned; empty where all of it does."""
+        caption = clean(prompt)
+        rest = self.tokenizer.encode(caption).overflowing
+        return caption[rest[0].offsets[0][0] :] if rest else ""
+
     @torch.no_grad()
     def _encode(self, caption: str) -> Conditioning:
         encoded = self.tokenizer.encode(caption)

@@ -41,6 +41,11 @@ class TextTable:
         """Token ids of a lower-cased prompt, at most `length`; an empty list only for an empty prompt."""
         return self.tokenizer.encode(prompt.lower(), add_special_tokens=False).ids[: self.length]
 
+    def unread(self, prompt: str) -> str:
+        """The end of a prompt that does not fit, in lower case; empty where all of it does."""
+        encoded = self.tokenizer.encode(prompt.lower(), add_special_tokens=False)
+        return prompt.lower()[encoded.offsets[self.length][0] :] if len(encoded.ids) > self.length else ""
+
     def __call__(self, prompt: str) -> Conditioning:
         """Left-padded features of one prompt, float32 on the CPU."""
         ids = self.ids(prompt)
