@@ -25,7 +25,7 @@ from .verification import Diverse, Lantern, Relaxed, RelaxedGuesses, Rule, Verdi
 Schedule = Callable[[Settings, int], Tensor]  # ω of so many draft positions; empty where the rule has none
 Verify = Callable[[Tensor, Draft, Generator], Verdict]  # p (L+1, V), the draft and the q rows it was drawn from
 
-Form = Literal["lossless", "annealed", "uniform", "fitted"] | None
+Form = Literal["lossless", "annealed", "uniform", "fitted", "window"] | None
 
 FRONTIERS = Path(__file__).resolve().parents[1] / "assets" / "meadow" / "fitted.json"
 
@@ -381,6 +381,7 @@ METHODS: dict[str, Method] = {
             lossless=False,
             schedule=_window,
             verifier=_guesses,
+            form="window",
             uses=("delta", "nu", "mu", "draft_length", *JACOBI, "coupling"),
         ),
     )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FORM = "TARGET.PART=PATH, for example llamagen-256.target=weights/t2i_XL_stage1_256.pt"
 SELF_DRAFTING = (
-    "It drafts for itself: plain AR, Jacobi (SJD), its coupled form and COOL-SD, Jacobi run as it is. A drafter would add Eagle-1, COOL-SD "
-    "and the other methods that draft with one: `python -m coolsd train drafter` makes it, and `--files drafter=PATH` names it."
+    "It runs with Jacobi drafting (SJD, coupled, COOL-SD), for which it is its own drafter, or as plain AR. A drafter would add Eagle-1, "
+    "COOL-SD and the other methods that need one: `python -m coolsd train drafter` makes it, and `--files drafter=PATH` names it."
 )
 Files = Mapping[str, Mapping[str, str]]  # local paths by target and part, as `load` takes them
 
@@ -48,6 +48,11 @@ class TargetSpec:
     random: Callable[..., "LoadedPair"] | None = None
     length: int = 1024
     pass_seconds: float = 0.05
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """What local files can be named for."""
+        return tuple(dict.fromkeys((*(part.what for part in self.parts), "drafter"))) if self.parts else ("folder",)
 
     def needs(self, drafter: str | Path | None = None) -> dict[str, float]:
         """GB of memory by part. drafter: as for `load`; None stands for the catalog's, where there is one."""
@@ -144,8 +149,8 @@ def check_parts(name: str, parts: Collection[str]) -> None:
     """
     if name not in CATALOG:
         raise LoadError(f"There is no target called {name!r}. Known: {', '.join(CATALOG)}.")
-    names = {"folder"} if name == "meadow" else {"drafter", *(part.what for part in CATALOG[name].parts)}
-    if unknown := sorted(set(parts) - names):
+    names = CATALOG[name].part_names
+    if unknown := sorted(set(parts) - set(names)):
         raise LoadError(f"{name} has no part called {', '.join(unknown)}. Parts: {', '.join(sorted(names))}.")
 
 
@@ -178,7 +183,7 @@ class TargetStatus:
     Args:
         missing: what keeps it from being used here, one line each; empty when it runs. plan: what memory goes where.
         settings: what its authors sampled with. drafts: whether the catalog knows a drafter for it.
-        cache: GB that each picture decoded at the same time takes besides; one is in the plan.
+        cache: GB that each picture decoded at the same time takes besides; one is in the plan. parts: what local files can be named for.
     """
 
     name: str
@@ -189,6 +194,7 @@ class TargetStatus:
     settings: dict[str, float] = field(default_factory=dict)
     drafts: bool = True
     cache: float = 0.0
+    parts: tuple[str, ...] = ("target", "drafter")
 
     def plan_for(self, lanes: int) -> str:
         """The plan, with the caches of so many pictures at once."""
@@ -242,5 +248,6 @@ def target_statuses(files: Files | None = None) -> dict[str, TargetStatus]:
             dict(entry.settings),
             drafts=not entry.parts or "drafter" in needs,
             cache=needs.get("cache", 0.0),
+            parts=entry.part_names,
         )
     return statuses

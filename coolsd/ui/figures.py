@@ -12,10 +12,16 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
     """What the browser needs to draw ω by itself: of each method the form of its ω and its tree, of each named tree its depth, and by
     draft length the fitted schedules.
 
-    A chain is as deep as the draft length says, and a tree given by its nodes as its longest node.
+    A chain is as deep as the draft length says, a tree given by its nodes as its longest node, and a Jacobi window one less than it reads.
     """
     forms = {
-        name: {"title": method.title, "omega": method.form or "none", "tree": method.tree, "chooses": "tree" in method.uses}
+        name: {
+            "title": method.title,
+            "omega": method.form or "none",
+            "tree": method.tree,
+            "chooses": "tree" in method.uses,
+            "jacobi": method.jacobi,
+        }
         for name, method in methods.items()
     }
     tree_shapes = {tree: shape(Settings(method="coolsd", tree=tree)) for tree in TREES if tree not in ("auto", "chain")}

@@ -58,7 +58,7 @@ TOKEN_KINDS = {
 
 FILES = (
     "This page takes local files from `python app.py --files {name}.PART=PATH`, or from the same `{name}.PART=PATH` in the variable "
-    "COOLSD_FILES; PART is target, drafter, vq or text."
+    "COOLSD_FILES; PART is {parts}."
 )
 
 ABOUT = """
@@ -124,7 +124,7 @@ def describe_target(target_status: TargetStatus) -> str:
     lines = [*target_status.missing, *target_status.advice]
     if not target_status.missing and not target_status.plan:
         return ""
-    lines.append(FILES.format(name=target_status.name))
+    lines.append(FILES.format(name=target_status.name, parts=" or ".join(target_status.parts)))
     head = (
         f"**{target_status.title} cannot run here yet.** Until it can, choose meadow."
         if target_status.missing

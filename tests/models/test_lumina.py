@@ -202,7 +202,8 @@ def test_greedy_speculation_is_plain_ar(lumina, method, scale):
 def test_without_a_drafter(lumina_folders):
     pair = load_lumina(lumina_folders / "target", lumina_folders / "vq" / "vqgan.ckpt", grid=4, ids=IDS)
     assert pair.begin(3.0)[1] is None
-    assert generate(pair, "rose", "ar").complete
+    for method in ("ar", "sjd", "sjd-coupled", "coolsd-jacobi"):
+        assert generate(pair, "rose", method, window=6).complete
 
 
 def test_shards_and_norms_for_every_head_are_the_same_model(lumina_folders, lumina, tmp_path):

@@ -3,6 +3,7 @@
 // The draft's shape by name, by its nodes, or a chain; { depth: 0 } while the nodes cannot be read.
 export function shape(shapes, s) {
   const method = shapes.methods[s.method];
+  if (method.jacobi) return { depth: s.window - 1, chain: true };
   const tree = method.chooses && s.tree !== "auto" ? s.tree : method.tree;
   if (tree === "chain") return { depth: s.draft_length, chain: true };
   if (shapes.trees[tree]) return shapes.trees[tree];
@@ -41,11 +42,20 @@ export function schedule(shapes, s) {
   const index = Array.from({ length: depth || 0 }, (_, i) => i + 1);
   if (kind === "fitted") return fitted(shapes.frontiers, depth || 0, s.bias);
   if (kind === "lossless") return index.map(() => 1);
+  if (kind === "window") {
+    const front = annealed(index.slice(0, s.draft_length), s, 1);
+    return index.map((i) => front[i - 1] ?? 1);
+  }
   const own = kind === "annealed" ? byHand(s.omega) : [];
   const least = (s.siblings === "salvage" && !chain) || (kind === "annealed" && s.clamp && !own.length) ? 1 : 0;
   if (own.length) return index.map((i) => Math.max(least, own[i - 1] ?? 1));
-  const raw = index.map((i) => (kind === "uniform" ? 1 : Math.exp(-s.nu * i)));
-  const mean = kind === "uniform" || s.mu_auto ? raw.reduce((a, b) => a + b, 0) / raw.length : Math.exp(s.mu);
+  return kind === "uniform" ? index.map(() => Math.max(least, s.delta)) : annealed(index, s, least);
+}
+
+// δ exp(-ν i - μ) at draft positions i = 1, 2, …, at least `least`.
+function annealed(index, s, least) {
+  const raw = index.map((i) => Math.exp(-s.nu * i));
+  const mean = s.mu_auto ? raw.reduce((a, b) => a + b, 0) / raw.length : Math.exp(s.mu);
   return raw.map((w) => Math.max(least, (s.delta * w) / mean));
 }
 
