@@ -82,6 +82,18 @@ def test_omega_is_the_projects_own(js):
         assert omega == pytest.approx(coolsd.omega(Settings(**values)).tolist(), rel=1e-6), values
 
 
+def test_the_equal_tail_of_a_long_row_is_named_once(js):
+    rows = [[2.0, 1.0, 1.0], [2.0, 1.5, *[1.0] * 13], [1.0] * 12, [float(i) for i in range(1, 12)], []]
+    numbers = js("schedule", "args[0].map(m.inNumbers)", rows)
+    assert [row.split() for row in numbers] == [
+        ["2.00", "1.00", "1.00"],
+        ["2.00", "1.50", "1.00", "…"],
+        ["1.00", "…"],
+        [*(f"{i}.00" for i in range(1, 10)), "10.0", "11.0"],
+        [],
+    ]
+
+
 def test_f_and_the_cost_of_a_step_are_those_of_the_rule(js):
     import torch
 

@@ -1,7 +1,7 @@
 // Two charts over the same draft positions: how often drafts pass (f and accepted share), and the schedule ω. Lanes are told apart by ink and
 // symbol: solid with discs, dashed with squares, dotted with triangles. A small drawing of our own: the page needs no chart library for it.
 import { fillTable, h, s, setText } from "./dom.js";
-import { digits, inWords } from "./schedule.js";
+import { digits, inNumbers, inWords } from "./schedule.js";
 
 export const INKS = [
   { dash: null, swatch: null, symbol: "disc", fill: 0.34 },
@@ -127,7 +127,7 @@ export function curves() {
   function show(state) {
     last = state;
     const length = Math.max(1, state.now.length, ...state.lanes.map((lane) => lane.acceptProb.length));
-    setText(numbers, state.now.map(digits).join("  ") || "–");
+    setText(numbers, inNumbers(state.now) || "–");
     setText(words, inWords(state.now, state.title));
     if (!f.clientWidth) return; // on a hidden tab
     drawAcceptance(f, state.lanes, length);

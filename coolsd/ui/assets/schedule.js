@@ -68,6 +68,13 @@ export const stepCost = (p, q, omega) => p.reduce((sum, value, x) => sum + Math.
 // Three digits that matter, short enough for a chart.
 export const digits = (w) => (w >= 100 ? w.toFixed(0) : w >= 10 ? w.toFixed(1) : w.toFixed(2));
 
+// The row in numbers; of a long one's tail of equal values the first, and an ellipsis.
+export function inNumbers(omega) {
+  const tail = omega.findIndex((w, i) => omega.slice(i).every((other) => other === w));
+  const shown = omega.length > 10 ? omega.slice(0, tail + 1) : omega;
+  return shown.map(digits).join("  ") + (shown.length < omega.length ? "  …" : "");
+}
+
 // What a schedule does, in a sentence.
 export function inWords(omega, title) {
   if (!omega.length) return `${title} has no ω.`;
