@@ -299,7 +299,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="traversal",
             title="Traversal verification",
-            about="Verifies a tree from its leaves to its root: exact, and never accepts fewer than sibling by sibling.",
+            about="Verifies a tree from its leaves to its root: exact, and on average never accepts fewer than sibling by sibling.",
             source="traversal verification (arXiv 2505.12398)",
             lossless=True,
             schedule=_lossless,

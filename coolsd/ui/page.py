@@ -129,7 +129,7 @@ class Page:
                 claims_tab.draw()
             with gr.Tab("About", id="about"):
                 maths = [{"left": mark, "right": mark, "display": mark == "$$"} for mark in ("$$", "$")]
-                gr.Markdown(about(), elem_classes="about", latex_delimiters=maths)
+                gr.Markdown(about(self.backend.methods), elem_classes="about", latex_delimiters=maths)
 
     def draw_generate(self, first: View) -> None:
         """The Generate tab."""

@@ -1,5 +1,8 @@
 """The page's words: what each number means, the targets, the examples and the About tab."""
 
+from collections.abc import Mapping
+
+from ..methods import Method
 from ..models.catalog import TargetStatus
 
 NAME = "COOL-SD"
@@ -100,6 +103,12 @@ small as it can be.
 The authors have not released code; this is an independent implementation. The pictures here come from *meadow*, a small model made for
 this page, so absolute figures differ from the paper's.
 
+## The methods
+
+"""
+
+COUNTED_HEAD = """
+
 ## How each number is counted
 
 """
@@ -133,7 +142,13 @@ def describe_target(target_status: TargetStatus) -> str:
     return "\n".join([head, "", *(f"- {line}" for line in lines)])
 
 
-def about() -> str:
+def list_methods(methods: Mapping[str, Method]) -> str:
+    """What each method does, in Markdown."""
+    return "\n".join(f"- **{m.title}**: {m.about} *{'Lossless' if m.lossless else 'Relaxed'}; {m.source}.*" for m in methods.values())
+
+
+def about(methods: Mapping[str, Method]) -> str:
     """The About tab in Markdown."""
     numbers = [*DEFINITIONS.values(), ("speedup in seconds", SPEEDUP), ("speedup in target calls", CALLS), ("estimated", ESTIMATE)]
-    return ABOUT + "\n\n".join(f"**{label[0].upper()}{label[1:]}.** {meaning}" for label, meaning in numbers) + COUNTED
+    meanings = "\n\n".join(f"**{label[0].upper()}{label[1:]}.** {meaning}" for label, meaning in numbers)
+    return ABOUT + list_methods(methods) + COUNTED_HEAD + meanings + COUNTED

@@ -157,8 +157,9 @@ def test_templates_hold_no_values_and_every_number_is_explained():
     assert "${" not in markup
     assert "{{" not in markup
     assert set(templates.READOUT) <= set(text.DEFINITIONS)
-    for _, meaning in text.DEFINITIONS.values():
-        assert meaning in text.about()
+    words = text.about(METHODS)
+    for meaning in (*(meaning for _, meaning in text.DEFINITIONS.values()), *(method.about for method in METHODS.values())):
+        assert meaning in words
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------------------
