@@ -39,15 +39,27 @@ def one_hot(token: int) -> torch.Tensor:
     return torch.eye(CODES, dtype=torch.float64)[token]
 
 
-def redraws(how: str, p, q, token: int):
-    """(probability, new token, stored row) of a guess that was not tested, spelled out."""
+ALL = (0.0, 1.0)
+
+
+def redraws(how: str, p, q, token: int, noise: tuple[float, float] = ALL):
+    """(probability, new token, stored row, noise) of a guess that was not tested, spelled out.
+
+    noise: the interval that the cell's own number is known to lie in. Of two codes the difference of their Gumbel numbers decides; its
+    distribution function turns it into a uniform number, and the first code is taken where that is below its probability.
+    """
+    if how == "gumbel":
+        low, high = noise
+        cut = min(max(float(p[0]), low), high)
+        parts = [(0, (low, cut)), (1, (cut, high))]
+        return [((end - start) / (high - low), x, p, (start, end)) for x, (start, end) in parts if end > start]
     if how == "independent":
-        return [(float(p[x]), x, p) for x in range(CODES)]
+        return [(float(p[x]), x, p, ALL) for x in range(CODES)]
     keep = min(1.0, float(p[token] / q[token]))
     rest = (p - q).clamp(min=0)
     rest = rest / rest.sum() if rest.sum() > 0 else p
-    afresh = [((1 - keep) * float(rest[x]), x, p) for x in range(CODES)]
-    return [(keep, token, q if how == "old q" else p), *afresh]
+    afresh = [((1 - keep) * float(rest[x]), x, p, ALL) for x in range(CODES)]
+    return [(keep, token, q if how == "old q" else p, ALL), *afresh]
 
 
 def joint(choices: list[list[tuple]]):
@@ -69,18 +81,18 @@ def picture_law(p, how: str, pads: str, omega: tuple[float, ...] = (1.0,) * SLOT
         missing = min(SLOTS, CELLS - len(prefix) - 1) - len(window)
         if missing <= 0:
             return test(prefix, window[: CELLS - len(prefix) - 1], mass)
-        last = (prefix + tuple(token for token, _ in window))[-1]
+        last = (prefix + tuple(token for token, *_ in window))[-1]
         codes = [(1.0, last)] if pads == "repeat" else [(1 / CODES, x) for x in range(CODES)]
         for probability, picked in joint([codes] * missing):
-            fill(prefix, window + [(x, one_hot(x)) for (x,) in picked], mass * probability)
+            fill(prefix, window + [(x, one_hot(x), ALL) for (x,) in picked], mass * probability)
         return None
 
     def test(prefix, window, mass):
         """One pass: accept from the left, then the token that follows."""
         nonlocal spent
-        guesses = tuple(token for token, _ in window)
+        guesses = tuple(token for token, *_ in window)
         rows = [p(prefix + guesses[:i]) for i in range(len(window) + 1)]
-        for i, (token, q) in enumerate(window):
+        for i, (token, q, _) in enumerate(window):
             relaxed = 1.0 if float(q.max()) == 1 else omega[i]
             kept = torch.minimum(q, relaxed * rows[i])
             accept = float(kept[token] / q[token])
@@ -101,8 +113,9 @@ def picture_law(p, how: str, pads: str, omega: tuple[float, ...] = (1.0,) * SLOT
         if len(prefix) == CELLS:
             law[prefix] += mass
             return
-        choices = [redraws(how, row, q, token) for row, (token, q) in zip(rows, window, strict=False)]
-        choices += [[(float(row[x]), x, row) for x in range(CODES)] for row in rows[len(window) :]]
+        choices = [redraws(how, row, q, token, noise) for row, (token, q, noise) in zip(rows, window, strict=False)]
+        fresh = "gumbel" if how == "gumbel" else "independent"
+        choices += [redraws(fresh, row, row, 0) for row in rows[len(window) :]]
         for probability, picked in joint(choices):
             fill(prefix, list(picked), mass * probability)
 
@@ -116,7 +129,7 @@ def variation(a: dict, b: dict) -> float:
 
 
 @pytest.mark.parametrize("pads", ["random", "repeat"])
-@pytest.mark.parametrize("how", ["independent", "maximal"])
+@pytest.mark.parametrize("how", ["independent", "maximal", "gumbel"])
 def test_the_picture_has_the_targets_law(how, pads):
     for seed in (0, 10):
         p = target(seed)
@@ -132,7 +145,7 @@ def test_storing_the_old_row_of_a_guess_that_stayed_is_biased():
     assert variation(law, ar_law(p)) > 1e-3
 
 
-@pytest.mark.parametrize("how", ["independent", "maximal"])
+@pytest.mark.parametrize("how", ["independent", "maximal", "gumbel"])
 def test_relaxed_the_variation_stays_within_what_is_spent(how):
     for omega in ((1.5, 1.5), (1.6, 1.0), (0.6, 0.8)):
         p = target(3)

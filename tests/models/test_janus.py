@@ -121,7 +121,14 @@ def test_without_a_drafter(released_janus, method):
         generate(pair, PROMPT, "eagle1")
 
 
-DRAFTS = [("eagle1", "chain"), ("traversal", "auto"), ("coolsd", "dynamic"), ("coolsd-block", "auto"), ("lantern++", "auto")]
+DRAFTS = [
+    ("eagle1", "chain"),
+    ("traversal", "auto"),
+    ("coolsd", "dynamic"),
+    ("coolsd-block", "auto"),
+    ("lantern++", "auto"),
+    ("coolsd-jacobi", "auto"),
+]
 
 
 @pytest.mark.parametrize("scale", [5.0, 1.0])
