@@ -29,7 +29,7 @@ BADGES = {
 KEYS = ("reference", "relaxed", "ar")  # of the lanes in what the browser is sent
 OWN_RESIDUAL = ("lantern", "lantern++")  # methods whose meter is a lower bound: their residual is not the best for their rule
 ENDED = {"done", "recorded"}
-BUSY = "busy computer: the seconds are uncertain"
+BUSY = "busy computer: seconds uncertain"
 BLANK = dict.fromkeys(("subject", "against", "calls", "ar_calls", "how", "ar_how", "interval", "ar_interval", "busy"), "") | {
     "reference": "–",
     "ar": "–",

@@ -1,6 +1,6 @@
 // Two charts over the same draft positions: how often drafts pass (f and accepted share), and the schedule ω. Lanes are told apart by ink and
 // symbol: solid with discs, dashed with squares, dotted with triangles. A small drawing of our own: the page needs no chart library for it.
-import { fillTable, h, s, setText } from "./dom.js";
+import { fillTable, h, roomOf, s, setText } from "./dom.js";
 import { digits, inNumbers, inWords } from "./schedule.js";
 
 export const INKS = [
@@ -27,9 +27,7 @@ const LABELS = { acceptance: "Acceptance probability and accepted share by draft
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 // Where things lie: left and right margins in the letters' size, the positions evenly between.
-function frameOf(svg, length, labels) {
-  const { clientWidth: width, clientHeight: height } = svg;
-  const em = parseFloat(getComputedStyle(svg).fontSize);
+function frameOf({ width, height, em }, length, labels) {
   const right = Math.min(width * 0.34, em * (1 + 0.64 * Math.max(3, ...labels.map((label) => label.length))));
   const [left, top, bottom] = [2.3 * em, 0.7 * em, height - 1.5 * em];
   const slot = (width - left - right) / Math.max(1, length);
@@ -57,8 +55,8 @@ function axis(place, y, ticks, length) {
 }
 
 // f as lines and accepted share as bars; lanes: [{ title, acceptProb, acceptedShare }], in the order of INKS.
-function drawAcceptance(svg, lanes, length) {
-  const place = frameOf(svg, length, lanes.map((lane) => lane.title));
+function drawAcceptance(svg, room, lanes, length) {
+  const place = frameOf(room, length, lanes.map((lane) => lane.title));
   const y = (v) => place.bottom - v * (place.bottom - place.top);
   const parts = axis(place, y, [[0, "0"], [0.5, ".5"], [1, "1"]], length);
   const width = (place.slot * 0.56) / lanes.length;
@@ -83,9 +81,9 @@ function drawAcceptance(svg, lanes, length) {
 }
 
 // ω on a log axis, 1 in the middle: above is looser than lossless, below stricter. now: as the sliders stand; run: as the run on the page had it.
-function drawOmega(svg, now, run, length) {
+function drawOmega(svg, room, { now, run }, length) {
   const differs = run.length > 0 && (run.length !== now.length || run.some((w, i) => Math.abs(w - now[i]) > 1e-3 * w));
-  const place = frameOf(svg, length, ["stricter"]);
+  const place = frameOf(room, length, ["stricter"]);
   const least = (w) => Math.max(w, 1e-4);
   const decades = Math.max(1, ...[...now, ...run].map((w) => Math.ceil(Math.abs(Math.log10(least(w))) - 0.02)));
   const middle = (place.top + place.bottom) / 2;
@@ -117,6 +115,7 @@ export function curves() {
   const [f, omega] = ["acceptance", "schedule"].map((name) => s("svg", { class: `chart ${name}`, role: "img", "aria-label": `${LABELS[name]}; the same figures stand in the table below` }));
   const [numbers, words, table] = [h("span", { class: "omega-row" }), h("span", { class: "omega-words" }), h("table")];
   let last = null;
+  const [roomOfF, roomOfOmega] = [f, omega].map((chart) => roomOf(chart, () => { if (last) show(last); }));
   let omegaKey = ""; // what the chart of ω shows
   const details = h("details", { ontoggle: () => show(last) }, h("summary", {}, "The curves as a table"), table);
   const node = h("div", { class: "curve" },
@@ -129,14 +128,14 @@ export function curves() {
     const length = Math.max(1, state.now.length, ...state.lanes.map((lane) => lane.acceptProb.length));
     setText(numbers, inNumbers(state.now) || "–");
     setText(words, inWords(state.now, state.title));
-    if (!f.clientWidth) return; // on a hidden tab
-    drawAcceptance(f, state.lanes, length);
-    const wanted = [omega.clientWidth, omega.clientHeight, length, ...state.now, "run", ...state.run].join(" ");
-    if (wanted !== omegaKey) drawOmega(omega, state.now, state.run, length);
+    const [above, below] = [roomOfF(), roomOfOmega()];
+    if (!above.width) return; // on a hidden tab
+    drawAcceptance(f, above, state.lanes, length);
+    const wanted = [...Object.values(below), length, ...state.now, "run", ...state.run].join(" ");
+    if (wanted !== omegaKey) drawOmega(omega, below, state, length);
     omegaKey = wanted;
     if (details.open) fillTable(table, tableOf(state.lanes, state.now, length));
   }
 
-  new ResizeObserver(() => { if (last) show(last); }).observe(f);
   return { node, show };
 }

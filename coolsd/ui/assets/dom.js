@@ -22,6 +22,11 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// The same for an attribute: what stays as it is costs no new layout.
+export function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+}
+
 // A new picture is swapped in only once it is decoded, so that nothing flashes.
 export function setImage(node, source, alt) {
   if (node.alt !== (alt ?? "")) node.alt = alt ?? "";
@@ -39,6 +44,17 @@ export function setImage(node, source, alt) {
     node.src = source;
     node.hidden = false;
   }, () => {});
+}
+
+// The size of a node in CSS pixels and of its letters, measured once and again whenever it changes: to ask in the middle of drawing would lay out
+// the page each time. act: what follows from a change.
+export function roomOf(node, act) {
+  let room = null;
+  new ResizeObserver(() => {
+    room = null;
+    act();
+  }).observe(node);
+  return () => (room ??= { width: node.clientWidth, height: node.clientHeight, em: parseFloat(getComputedStyle(node).fontSize) });
 }
 
 // Words explained on hover and on focus.

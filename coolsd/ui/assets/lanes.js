@@ -1,6 +1,6 @@
 // One lane: its ink and title, the picture with the token map over it, how its tokens came as a bar, and its figures.
 import { INKS, swatch } from "./curves.js";
-import { h, setImage, setText, term } from "./dom.js";
+import { h, roomOf, setAttribute, setImage, setText, term } from "./dom.js";
 import { readout } from "./readout.js";
 import { createTrace, KINDS, push, statistics } from "./trace.js";
 import { cellUnder, drawMap, mask, palette, shownTokens } from "./token_map.js";
@@ -40,12 +40,12 @@ function kindBar() {
       setText(part, share < 0.075 ? KINDS[kind].letter : `${KINDS[kind].letter} ${stats[kind]}`);
     });
     const spoken = counts.length ? counts.map(([kind, count]) => `${count} ${KINDS[kind].name}`).join(", ") : "no tokens yet";
-    if (node.getAttribute("aria-label") !== spoken) node.setAttribute("aria-label", spoken);
+    setAttribute(node, "aria-label", spoken);
   }
   return { node, show };
 }
 
-// hooks: { select(key, cell, by), move(key, event) }; definitions: of the figures, [label, meaning].
+// hooks: { select(key, cell, by), move(key, event), resized() }; definitions: of the figures, [label, meaning].
 export function lane(place, definitions, hooks) {
   let [data, grown, colours, latest] = [null, null, null, {}];
   const layers = new Map(); // what the token map has drawn
@@ -57,6 +57,7 @@ export function lane(place, definitions, hooks) {
   const masked = h("span", { class: "masked" }, "finished picture, masked");
   const map = h("div", { class: "map", tabindex: 0, role: "group", "aria-roledescription": "token map" }, canvas);
   const picture = h("div", { class: "picture" }, image, hint, map, badge, masked);
+  const room = roomOf(canvas, () => hooks.resized());
   const bar = kindBar();
   const figures = Object.fromEntries(FIGURES.map((name, i) => [name, figure(name, definitions, i % 3 === 2 ? "left" : "")]));
   const node = h("section", { class: "lane" }, h("header", {}, swatch(INKS[place]), h("h2", {}, heading), save), picture, bar.node,
@@ -87,9 +88,13 @@ export function lane(place, definitions, hooks) {
     map.setAttribute("aria-label", `Tokens of ${data.title}. Arrow keys choose one.`);
   }
 
-  // view: mode, rounds, round, phase, selected
-  function draw(view) {
+  // view: mode, rounds, round, phase, selected. Before `draw`, of all lanes: letters on a canvas ask for the page's style.
+  function paint(view) {
     colours ??= palette(node);
+    drawMap(canvas, grown.trace, view, colours, layers, room());
+  }
+
+  function draw(view) {
     const { trace } = grown;
     const tokens = shownTokens(trace, view);
     const live = tokens >= trace.cells.length;
@@ -99,7 +104,6 @@ export function lane(place, definitions, hooks) {
     badge.hidden = !masked.hidden;
     node.dataset.rounds = view.rounds;
     node.dataset.tokens = tokens;
-    drawMap(canvas, trace, view, colours, layers);
     const stats = statistics(trace, view.rounds);
     bar.show(stats);
     const words = readout(stats, { total: trace.total, bias: data.bias });
@@ -110,8 +114,7 @@ export function lane(place, definitions, hooks) {
   }
 
   return {
-    node, update, draw,
-    watchSize: (redraw) => new ResizeObserver(redraw).observe(map),
+    node, update, paint, draw,
     forgetColours: () => { colours = null; },
     focusMap: () => map.focus({ preventScroll: true }),
     get data() { return data; },

@@ -1,5 +1,5 @@
 // The bar under the pictures: first, back, play, on, last; a scrubber over the clock with each lane's end marked; calls or seconds; speed.
-import { h, isStill, s, setText } from "./dom.js";
+import { h, isStill, s, setAttribute, setText } from "./dom.js";
 import { INKS, symbol } from "./curves.js";
 import * as player from "./player.js";
 
@@ -102,14 +102,14 @@ export function roundsBar(onChange) {
     const last = player.end(state.player, traces);
     const here = player.at(state.player, traces);
     const max = name === "calls" ? Math.max(1, last) : FINE;
-    scrubber.max = max;
+    setAttribute(scrubber, "max", max);
     scrubber.value = name === "calls" ? Math.round(here) : last ? (FINE * here) / last : FINE;
     const words = name === "calls" ? `call ${Math.floor(here + 1e-9)} of ${last}` : `${here.toFixed(2)} of ${last.toFixed(2)} s`;
     setText(readout, words);
-    scrubber.setAttribute("aria-valuetext", words);
+    setAttribute(scrubber, "aria-valuetext", words);
     if (playButton.dataset.playing !== String(playing)) playButton.replaceChildren(sign(playing ? "pause" : "play"));
     playButton.dataset.playing = playing;
-    clock.forEach((segment) => segment.setAttribute("aria-pressed", String(segment.textContent === name)));
+    clock.forEach((segment) => setAttribute(segment, "aria-pressed", segment.textContent === name));
     node.classList.toggle("empty", !last);
   }
 

@@ -20,7 +20,8 @@ export function stage(options) {
   let run = null;
   let announced = "";
 
-  const bar = roundsBar(() => later());
+  const later = () => { frame ||= requestAnimationFrame(draw); };
+  const bar = roundsBar(later);
   const row = h("div", { class: "lanes" });
   const toggles = MODES.map((name) => h("button", { type: "button", class: "segment", "aria-pressed": "false", title: "Key: m", onclick: () => setMode(name) }, MODE_WORDS[name]));
   const kinds = Object.entries(options.kinds).map(([kind, [label, meaning]]) => h("span", { class: "key-kind" }, h("i", { class: `kind ${kind}` }, KINDS[kind].letter), term(label, meaning)));
@@ -49,13 +50,11 @@ export function stage(options) {
   }
 
   function build(count) {
-    lanes = Array.from({ length: count }, (_, i) => lane(i, options.definitions, { select, move }));
+    lanes = Array.from({ length: count }, (_, i) => lane(i, options.definitions, { select, move, resized: later }));
     row.replaceChildren(...lanes.map((one) => one.node));
     row.dataset.count = count;
-    lanes.forEach((one) => one.watchSize(later));
   }
 
-  const later = () => { frame ||= requestAnimationFrame(draw); };
 
   function viewOf(one, state) {
     const rounds = player.rounds(state.player, one.trace);
@@ -69,7 +68,9 @@ export function stage(options) {
     frame = 0;
     if (!lanes.length || !lanes[0].trace) return;
     const { state } = bar;
-    const views = lanes.map((one) => ({ lane: one, stats: one.draw(viewOf(one, state)) }));
+    const looks = lanes.map((one) => viewOf(one, state));
+    lanes.forEach((one, i) => one.paint(looks[i]));
+    const views = lanes.map((one, i) => ({ lane: one, stats: one.draw(looks[i]) }));
     const place = chosen && lanes.find((one) => one.key === chosen.key);
     if (place && !panel.node.isConnected) options.panel().append(panel.node);
     if (place) setText(live, panel.show(place, chosen.cell, viewOf(place, state).rounds));

@@ -25,6 +25,11 @@ export function stickyBar(source) {
   range.addEventListener("change", () => source().dispatchEvent(new Event("change", { bubbles: true })));
   return {
     follow,
-    show: (calls, spent) => { setText(speed, calls || "–"); setText(bias, spent || "–"); follow(); },
+    show: (calls, spent) => {
+      setText(bias, spent || "–");
+      if (speed.textContent === (calls || "–")) return; // the same result: to ask what is in sight would lay out the page
+      setText(speed, calls || "–");
+      follow();
+    },
   };
 }

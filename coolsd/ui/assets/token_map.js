@@ -12,8 +12,7 @@ export function palette(node) {
 }
 
 // A canvas as sharp as the screen; gives its context, scaled to CSS pixels.
-function prepare(canvas) {
-  const { clientWidth: width, clientHeight: height } = canvas;
+function prepare(canvas, { width, height }) {
   const ratio = window.devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
@@ -163,9 +162,10 @@ function copyPrefix(pen, layer, trace, tokens, size) {
 
 // Draws one lane.
 // view: mode, rounds (shown), round (the one whose drafts are shown; null for none), phase (0 drafted, 1 judged, 2 emitted), selected (cell).
-// layers: a Map in which what was drawn before is kept.
-export function drawMap(canvas, trace, view, colours, layers) {
-  const { pen, width, height } = prepare(canvas);
+// layers: a Map in which what was drawn before is kept. room: { width, height } of the canvas in CSS pixels, measured beforehand, as asking for
+// it between two lanes would lay out the page once a lane.
+export function drawMap(canvas, trace, view, colours, layers, room) {
+  const { pen, width, height } = prepare(canvas, room);
   if (!width || !trace) return;
   const size = { w: width / trace.columns, h: height / trace.rows };
   const round = view.round === null ? null : trace.rounds[view.round];
