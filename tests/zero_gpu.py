@@ -165,7 +165,7 @@ class Trials:
 
     def asleep(self):
         """The main process has put nothing on a GPU and joined no weights; the process with the GPU has."""
-        from coolsd.models.layers import Fused
+        from coolsd.models.packed import Fused
 
         pair = self.loader.pair("meadow")
         joined = [module.joined is not None for module in pair.target_model.modules() if isinstance(module, Fused)]

@@ -35,6 +35,7 @@ def batched(pair: Pair, lanes: int) -> Pair:
     """A copy of a loaded pair that decodes `lanes` pictures at once through `pair.workspaces.map`; on a GPU the pair itself."""
     if not isinstance(pair, LoadedPair) or pair.workspaces is not None:
         return pair
+    pair.unpack()  # packed weights have no rule under vmap
     pair = replace(pair)
     pair.workspaces = PassBatcher(pair.caches, lanes)
     return pair

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .cache import SLACK, CacheSlots, KVCache
 from .checkpoints import fill
 from .layers import ROPE_SLACK, LlamaLayer, rope_table
+from .packed import Linear
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Eagle(nn.Module):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
-        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+        self.fc = Linear(2 * config.dim, config.dim, bias=config.bias)
         c = config
         self.layers = nn.ModuleList([LlamaLayer(c.dim, c.heads, c.ffn, c.norm_eps, c.input_norm, c.norm_rows, c.halves)])
 

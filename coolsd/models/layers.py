@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import CacheSlots, KVCache
+from .packed import Fused, Linear
 
 ROPE_SLACK = 32  # rows past the last cell, for drafts that look past the end
 
@@ -86,44 +87,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).flatten(2)
 
 
-class Fused(nn.Module):
-    """A module with linear layers that read the same input, whose weights can be joined to one matrix: one product in place of several.
-
-    The layers keep their names and parameters, which become views of the matrix: nothing is stored twice. In training, and when the
-    parameters were moved or replaced since, the layers are used one by one.
-    """
-
-    joins: tuple[str, ...]  # names of the layers
-    joined: Tensor | None = None
-
-    def fuse(self) -> None:
-        """Join the weights; nothing happens where they are."""
-        if self.is_fused():
-            return
-        layers = [getattr(self, name) for name in self.joins]
-        self.joined = torch.cat([layer.weight.detach() for layer in layers])
-        for layer, part in zip(layers, self.joined.split([layer.out_features for layer in layers]), strict=True):
-            layer.weight.data = part
-
-    def is_fused(self) -> bool:
-        """Whether the parameters are views of the joined matrix."""
-        return self.joined is not None and self.joined.data_ptr() == getattr(self, self.joins[0]).weight.data_ptr()
-
-    def products(self, x: Tensor) -> Tensor:
-        """Outputs of all layers side by side, (..., in) -> (..., out of all)."""
-        if self.is_fused() and not self.training:
-            return F.linear(x, self.joined)
-        return torch.cat([getattr(self, name)(x) for name in self.joins], dim=-1)
-
-
-def fuse(*models: nn.Module | None) -> None:
-    """Join what can be joined in models, for inference."""
-    for model in models:
-        for module in model.modules() if model is not None else ():
-            if isinstance(module, Fused):
-                module.fuse()
-
-
 class HeadNorm(nn.Module):
     """Layer norm over each head, with weights for every head or one row for all."""
 
@@ -145,7 +108,7 @@ class LlamaAttention(Fused):
         super().__init__()
         assert norm_rows in (0, 1, heads), "q and k norms come for every head or for all together"
         self.heads, self.halves = heads, halves
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (Linear(dim, dim, bias=False) for _ in range(4))
         if norm_rows:
             self.q_norm, self.k_norm = HeadNorm(norm_rows, dim // heads), HeadNorm(norm_rows, dim // heads)
         self.normed = norm_rows > 0
@@ -173,8 +136,8 @@ class LlamaMlp(Fused):
 
     def __init__(self, dim: int, ffn: int):
         super().__init__()
-        self.gate_proj, self.up_proj = nn.Linear(dim, ffn, bias=False), nn.Linear(dim, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, dim, bias=False)
+        self.gate_proj, self.up_proj = Linear(dim, ffn, bias=False), Linear(dim, ffn, bias=False)
+        self.down_proj = Linear(ffn, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""

@@ -108,6 +108,7 @@ def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]
             seconds[candidate].append(pass_seconds(pair, 2))
         choices.append(min(candidates, key=lambda c: min(seconds[c]) * handicap(c, max(counts))))
     chosen = choices[-1]
+    pair.unpack()
     torch.set_num_threads(chosen[1])
     for model, state in zip(models, files, strict=True):
         model.load_state_dict(state, assign=True)  # going to bfloat16 and back would round

@@ -15,7 +15,7 @@ from ..protocols import Drafter, Target, TeacherForced
 from .cache import KVCache
 from .cuda_graphs import Workspaces, capture
 from .eagle import Eagle
-from .layers import fuse
+from .packed import fuse, pack, unpack
 from .vq import ImageTokenizer
 
 Build = Callable[..., nn.Module]  # from a network's class and its sizes to the network
@@ -109,6 +109,7 @@ class LoadedPair(ABC):
 
     def to(self, device: str, dtype: torch.dtype) -> "LoadedPair":
         """Move target and drafter and make them fast; the picture decoder stays float32."""
+        self.unpack()
         for model in (self.target_model, self.drafter_model):
             if model is not None:
                 model.to(device, dtype).eval().requires_grad_(False)
@@ -117,6 +118,15 @@ class LoadedPair(ABC):
         if not self.asleep:
             self._prepare()
         return self
+
+    def pack(self) -> None:
+        """On a CPU, put the weights of linear layers into the order that is fastest there, see packed.py; `to` does so."""
+        if next(self.target_model.parameters()).device.type == "cpu":
+            pack(self.target_model, self.drafter_model)
+
+    def unpack(self) -> None:
+        """Give the layers plain weights again: for gradients, state dicts, and passes under vmap."""
+        unpack(self.target_model, self.drafter_model)
 
     def wake(self) -> None:
         """On ZeroGPU, in a process that has got a GPU: make there what depends on it, once. Views would come apart on the way there."""
@@ -137,6 +147,7 @@ class LoadedPair(ABC):
         COOLSD_GRAPHS=0 records nothing, where recording costs a new process more than it saves.
         """
         fuse(self.target_model, self.drafter_model)
+        self.pack()
         self._make_tables()
         on_gpu = next(self.target_model.parameters()).device.type == "cuda"
         record = None if os.environ.get("COOLSD_GRAPHS") == "0" else capture

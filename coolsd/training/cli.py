@@ -159,6 +159,7 @@ def drafter(args: argparse.Namespace) -> None:
         own = self_generated(pair, prompts[here.rank :: here.ranks], -(-args.own // here.ranks), sampling, recipe.seed + here.rank, path)
     torch.manual_seed(recipe.seed)
     model = pair.empty_drafter()
+    pair.unpack()
     if args.refine:
         model.load_state_dict(pair.drafter_model.state_dict())
     model.embed_tokens.requires_grad_(not args.freeze_embeddings)

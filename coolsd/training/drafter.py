@@ -92,6 +92,7 @@ def drafter_loss(drafter: Eagle, teacher_forced: TeacherForced, recipe: DrafterR
 def train_drafter(drafter: Eagle, pair: LoadedPair, examples: Examples, recipe: DrafterRecipe, checkpoint: Path, process: Process) -> None:
     """Train until `recipe.steps`, writing `checkpoint` on the way and continuing from it when it is there."""
     torch.set_flush_denormal(True)
+    pair.unpack()
     drafter.to(process.device).train()
     optims = optimizers(drafter, (drafter.fc, drafter.layers), recipe.muon, recipe.adam, recipe.weight_decay)
     training = Training("drafter", drafter, optims, recipe, checkpoint, process)

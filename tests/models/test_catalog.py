@@ -153,6 +153,7 @@ def test_measuring_does_not_round_the_weights(tmp_path, monkeypatch):
     before = torch.get_num_threads()
     pair = load("meadow", "cpu", folder=write_tiny(tmp_path))
     torch.set_num_threads(before)
+    pair.unpack()
     assert torch.equal(pair.target_model.output.weight, load_file(tmp_path / "target.safetensors")["output.weight"])
     assert torch.equal(pair.drafter_model.fc.weight, load_file(tmp_path / "drafter" / "model.safetensors")["fc.weight"])
 
@@ -199,7 +200,9 @@ def test_a_lesson_is_what_decoding_sees(scale):
 
 def test_joined_weights_keep_names_and_numbers_and_are_joined_again_when_moved(tmp_path):
     files = load_file(write_tiny(tmp_path) / "drafter" / "model.safetensors")
-    drafter = load_meadow(tmp_path).to("cpu", torch.float32).drafter_model
+    pair = load_meadow(tmp_path).to("cpu", torch.float32)
+    pair.unpack()
+    drafter = pair.drafter_model
     layer, x = drafter.layers[0].mlp, torch.randn(3, 32)
     assert layer.is_fused()
     assert all(torch.equal(files[name], tensor) for name, tensor in drafter.state_dict().items())

@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 from ...jacobi import JacobiDrafter
 from ...models.catalog import CATALOG
 from ...models.checkpoints import LoadError
-from ...models.layers import fuse
 from ...models.loading import named_device, named_dtype, plan
+from ...models.packed import fuse
 from ...models.pair import WORDS, LoadedPair
 from ...protocols import Draft, Drafter, Target
 from ...sampling import draw, to_probs
@@ -171,6 +171,7 @@ def measure(
     speed = bandwidth(where)
     pair = random_pair(name, str(where), kind, layers)
     fuse(pair.target_model, pair.drafter_model)
+    pair.pack()
     target, drafter = pair.begin(4.0)
     code = to_the_middle(target, drafter, pair.side**2 // 2, where)
     generator, fed = torch.Generator().manual_seed(0), code.repeat(draft + 1)

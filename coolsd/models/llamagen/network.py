@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cache import CacheSlots, KVCache
-from ..layers import ROPE_SLACK, Fused, RMSNorm, attend, gated, rope_table, rotate
+from ..layers import ROPE_SLACK, RMSNorm, attend, gated, rope_table, rotate
+from ..packed import Fused, Linear
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Attention(nn.Module):
     def __init__(self, config: LlamaGenConfig):
         super().__init__()
         self.heads, self.head_dim = config.heads, config.head_dim
-        self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
-        self.wo = nn.Linear(config.dim, config.dim, bias=False)
+        self.wqkv = Linear(config.dim, 3 * config.dim, bias=False)
+        self.wo = Linear(config.dim, config.dim, bias=False)
 
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, start: int | CacheSlots, layer: int) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache, entries are written at `start`."""
@@ -73,9 +74,9 @@ class FeedForward(Fused):
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()
-        self.w1 = nn.Linear(dim, hidden, bias=False)
-        self.w3 = nn.Linear(dim, hidden, bias=False)
-        self.w2 = nn.Linear(hidden, dim, bias=False)
+        self.w1 = Linear(dim, hidden, bias=False)
+        self.w3 = Linear(dim, hidden, bias=False)
+        self.w2 = Linear(hidden, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
@@ -105,8 +106,8 @@ class CaptionProjection(nn.Module):
 
     def __init__(self, caption_dim: int, dim: int):
         super().__init__()
-        self.fc1 = nn.Linear(caption_dim, dim, bias=False)
-        self.fc2 = nn.Linear(dim, dim, bias=False)
+        self.fc1 = Linear(caption_dim, dim, bias=False)
+        self.fc2 = Linear(dim, dim, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., caption_dim) -> (..., D)."""
@@ -132,7 +133,7 @@ class LlamaGen(nn.Module):
         self.tok_embeddings = nn.Embedding(config.vocab, config.dim)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim, config.norm_eps)
-        self.output = nn.Linear(config.dim, config.vocab, bias=False)
+        self.output = Linear(config.dim, config.vocab, bias=False)
 
     def rope(self) -> Tensor:
         """Rotation rows of all positions, float32 (C + grid² + slack, head_dim / 2, 2)."""
