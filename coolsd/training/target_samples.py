@@ -62,6 +62,7 @@ def _one_by_one(pair: LoadedPair, prompts: Sequence[str], sampling: Sampling, se
 
 def _fingerprint(pair: LoadedPair, sampling: Sampling, seed: int) -> str:
     """Changes when the target was trained on or is sampled otherwise: stored samples are then of no use."""
+    pair.unpack()
     return digest(f"{sampling} seed {seed}", *pair.target_model.parameters())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..cache import CacheSlots, KVCache
 from ..layers import LlamaDecoder, LlamaSizes
+from ..packed import Linear
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class CodeAligner(nn.Module):
     def __init__(self, config: JanusConfig):
         super().__init__()
         self.fc1 = nn.Linear(config.code_dim, config.dim)
-        self.hidden_layers = nn.ModuleList([nn.Linear(config.dim, config.dim)])
+        self.hidden_layers = nn.ModuleList([Linear(config.dim, config.dim)])
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., code_dim) -> (..., D)."""
@@ -48,8 +49,8 @@ class CodeHead(nn.Module):
 
     def __init__(self, config: JanusConfig):
         super().__init__()
-        self.proj_out = nn.Linear(config.dim, config.dim)
-        self.vision_head = nn.Linear(config.dim, config.codes)
+        self.proj_out = Linear(config.dim, config.dim)
+        self.vision_head = Linear(config.dim, config.codes)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""
