@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROWS = 12  # of the inputs that the order is chosen for: a draft of five and the last token, with guidance
-DTYPES = (torch.float32, torch.bfloat16)
+# Packed float32 rounds otherwise in the last bit, and gains on some processors what it loses on others (2 rows: 0.8 of the speed of plain
+# products, 12 rows: 1.3); bfloat16 gives the same numbers, 1.4 times faster.
+DTYPES = (torch.bfloat16,)
 
 
 def reorder(weight: Tensor) -> Tensor:
