@@ -42,10 +42,8 @@ def mmd2(xx: Tensor, yy: Tensor, xy: Tensor) -> float:
     return (within_x + within_y - 2 * xy.mean()).item()
 
 
-def jackknife(statistic: Callable[[Callable[[int], Tensor]], float], smallest: int) -> Estimate:
-    """A statistic of several samples with its delete-a-block standard error (Künsch, 1989).
-
-    For an MMD between samples of one law, a degenerate U-statistic, the error comes out too large, by √2 for many rows.
+def block_values(statistic: Callable[[Callable[[int], Tensor]], float], smallest: int) -> tuple[float, Tensor]:
+    """A statistic of several samples, and the same without each block of their rows, (blocks,) float64.
 
     Args:
         statistic: gets `keep`, which turns a sample's size into the rows to use.
@@ -57,8 +55,21 @@ def jackknife(statistic: Callable[[Callable[[int], Tensor]], float], smallest: i
         return lambda size: torch.arange(size)[torch.arange(size) % blocks != block]
 
     left_out = torch.tensor([statistic(without(b)) for b in range(blocks)], dtype=torch.float64)
-    error = ((blocks - 1) * left_out.var(unbiased=False)).sqrt()
-    return Estimate(statistic(torch.arange), error.item())
+    return statistic(torch.arange), left_out
+
+
+def jackknife_error(left_out: Tensor) -> float:
+    """Delete-a-block standard error (Künsch, 1989) from the statistic without each block.
+
+    For an MMD between samples of one law, a degenerate U-statistic, it comes out too large, by √2 for many rows.
+    """
+    return ((len(left_out) - 1) * left_out.var(unbiased=False)).sqrt().item()
+
+
+def jackknife(statistic: Callable[[Callable[[int], Tensor]], float], smallest: int) -> Estimate:
+    """A statistic with its jackknife error; arguments as for `block_values`."""
+    value, left_out = block_values(statistic, smallest)
+    return Estimate(value, jackknife_error(left_out))
 
 
 def kid(x: Tensor, y: Tensor) -> Estimate:

@@ -32,8 +32,11 @@ Result = TypeVar("Result")
 
 
 def batched(pair: Pair, lanes: int) -> Pair:
-    """A copy of a loaded pair that decodes `lanes` pictures at once through `pair.workspaces.map`; on a GPU the pair itself."""
-    if not isinstance(pair, LoadedPair) or pair.workspaces is not None:
+    """A copy of a loaded pair that decodes `lanes` pictures at once through `pair.workspaces.map`, on a CPU or a GPU.
+
+    On a GPU it stands for recorded passes of single pictures (see cuda_graphs.py): nothing is recorded then.
+    """
+    if not isinstance(pair, LoadedPair) or isinstance(pair.workspaces, PassBatcher):
         return pair
     pair.unpack()  # packed weights have no rule under vmap
     pair = replace(pair)
@@ -125,6 +128,10 @@ class PassBatcher:
                 cache.committed = cache.least = 0
         return workspace
 
+    def spare(self, branches: int) -> int:
+        """Pictures whose caches are there already."""
+        return self.lanes if branches in self._stacks else 0
+
     def clear(self) -> None:
         """Drop the workspaces."""
         self._models, self._stacks, self._workspaces = {}, {}, {}
@@ -175,9 +182,11 @@ class PassBatcher:
 
     def _serve(self) -> None:
         """When all threads wait: run the pass that most of them submitted. Running every pass would keep the threads out of step for
-        good; a request passed over several times goes first."""
+        good; a request passed over several times goes first. Which thread came first decides nothing: the same jobs give the same
+        passes, and so the same last bits."""
         if not self._waiting or len(self._waiting) < self._at_work:
             return
+        self._waiting.sort(key=lambda request: request.lane)
         groups: dict[Hashable, list[PassRequest]] = {}
         for request in self._waiting:
             groups.setdefault(request.key, []).append(request)
@@ -190,7 +199,7 @@ class PassBatcher:
             least = max((cache.committed for cache in caches), default=0) + AHEAD
             for cache in caches:
                 cache.least = least
-        for run in neighbours(sorted(chosen, key=lambda request: request.lane)):
+        for run in neighbours(chosen):
             try:
                 with torch.inference_mode():  # the thread that a last one's end has woken is not in it
                     self._run(run)

@@ -263,3 +263,6 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         for flag, more in evaluation.options:
             command.add_argument(flag, **more)
         command.set_defaults(run=evaluation.run)
+    from .coco.command import add_command
+
+    add_command(whats, CACHE / "coco")
