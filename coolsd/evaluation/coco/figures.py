@@ -5,6 +5,7 @@ Seconds: the same over groups, whose pictures share one clock. FID and KID: torc
 prompts and their photos.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,7 @@ def _torchmetrics(name: str) -> "object":
         raise ValueError("FID and KID need torchmetrics: pip install -r coolsd/evaluation/requirements.txt") from None
 
 
+LEAST_VALUE = {"accept_length": 1.0}  # of counts; of the others 0
 DISTANCES = {"fid": frechet, "kid": kernel_distance}
 
 
@@ -154,8 +156,9 @@ def table(measured: Sequence[Measured], photos: Tensor | None, group: int) -> li
     distances = {one.label: _distances(one, photos) if photos is not None else {} for one in measured}
     rows = []
     for one in measured:
-        columns = {name: Effect.of(values, count) for name, values in replicates[one.label].items()}
-        columns |= {name: _reach(*values) for name, values in distances[one.label].items()} | _seconds(one, ar, group)
+        columns = {name: Effect.of(values, count) for name, values in replicates[one.label].items()} | _seconds(one, ar, group)
+        columns = {name: e if name in one.scores else e.within(LEAST_VALUE.get(name, 0.0), math.inf) for name, e in columns.items()}
+        columns |= {name: _reach(*values) for name, values in distances[one.label].items()}
         against: dict[str, Effect] = {}
         if ar is not None and one is not ar:
             base, base_distances = replicates[ar.label], distances[ar.label]
