@@ -198,12 +198,14 @@ def _note(args: argparse.Namespace, plan: Plan) -> str:
         f"{plan.dtype}, with the metering of KL that plain AR has not; `bench` times one picture at a time. Bias a token: total variation."
     ]
     parts.append(
-        f"FID and KID: {args.features}, photos cut to a square of the pictures' size, resized as clean-fid does."
+        f"FID and KID: {Path(args.features).name}, photos cut to a square of the pictures' size, resized as clean-fid does."
         if args.features
         else "FID and KID not measured: give --images and --features."
     )
     parts.append(
-        f"CLIP: cosine of {Path(args.clip).name}, '{PREFIX}' before the caption." if args.clip else "CLIP not measured: give --clip."
+        f"CLIP: cosine of {Path(args.clip).name}, '{PREFIX.strip()}' before the caption."
+        if args.clip
+        else "CLIP not measured: give --clip."
     )
     if not Reward.available():
         parts.append("ImageReward is not installed.")

@@ -89,7 +89,8 @@ def run(work: Work, plan: Any, jobs: Sequence[Any], launch: Launch) -> list[str]
     """
     mine = share(jobs, launch)
     if launch.ranks == 1:
-        work(plan, mine, launch)
+        if mine:
+            work(plan, mine, launch)
         return []
     failure = ""
     if mine:
