@@ -300,3 +300,19 @@ def test_what_cannot_be_measured_is_refused_at_once(more, message, folder, capsy
     monkeypatch.setattr(command, "load", lambda *_, **__: pytest.fail("loaded"))
     assert cli.main(["eval", "coco", "--captions", str(folder / "captions.json"), "--device", "cpu", *more.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_bench_times_pictures_decoded_at_once(monkeypatch, tmp_path, capsys):
+    from coolsd.evaluation.speed import cli as speed
+
+    monkeypatch.setattr(speed, "chosen_pair", lambda args: tiny_pair())
+    lanes, run = [], PassBatcher._run
+    monkeypatch.setattr(PassBatcher, "_run", lambda self, group: lanes.append(len(group)) or run(self, group))
+    words = ["bench", "--batch", "1", "3", "--methods", "ar", "--seeds", "2", "--json", str(tmp_path / "b.json")]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    rows = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["rows"]
+    assert [(row["label"], row["batch"]) for row in rows] == [("Plain AR", 1), ("Plain AR", 3)]
+    assert rows[0]["gain"] == 1
+    assert lanes == [3] * 30  # two turns of fifteen passes, none of them for B = 1
+    assert cli.main(["bench", "--batch", "0"]) == 2
+    assert "--batch 1" in capsys.readouterr().err

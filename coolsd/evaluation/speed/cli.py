@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ def bench_command(args: argparse.Namespace) -> None:
     if args.random_weights:
         bandwidth_command(args)
         return
+    if args.batch:
+        throughput_command(args, common)
+        return
     pair = chosen_pair(args)
     print(json.dumps(dict(pair.environment)), file=sys.stderr)
     methods = args.methods or list(METHODS)
@@ -47,6 +51,26 @@ def bench_command(args: argparse.Namespace) -> None:
         print(", ".join(f"{what}: tree is {ratio:.3f} × chain" for what, ratio in report["tree_cost"].items()))
     if args.json:
         save_json(args.json, report)
+
+
+def throughput_command(args: argparse.Namespace, common: dict[str, Any]) -> None:
+    """Time batches of pictures; JSON on request."""
+    from . import bench, throughput
+
+    if least := [size for size in args.batch if size < 1]:
+        raise ValueError(f"{least[0]} pictures at once is no batch. Give --batch 1 or more.")
+    pair = chosen_pair(args)
+    print(json.dumps(dict(pair.environment)), file=sys.stderr)
+    chosen = [bench.Variant(METHODS[name].title, name) for name in args.methods or ("ar", *TUNED)]
+    results: dict[tuple[bench.Variant, int], list[float]] = {}
+    for variant, size, seconds in throughput.turns(pair, chosen, sorted(set(args.batch)), args.seeds, common):
+        results.setdefault((variant, size), []).append(seconds)
+        print(f"{variant.label}, {size} at once: {seconds:.2f} s a picture", file=sys.stderr)
+    rows = throughput.summarise(results)
+    print(throughput.table(rows))
+    if args.json:
+        plain = {"target": pair.name, "environment": dict(pair.environment), "settings": common | {"seeds": args.seeds}}
+        save_json(args.json, plain | {"rows": [asdict(row) for row in rows]})
 
 
 def bandwidth_command(args: argparse.Namespace) -> None:
@@ -97,6 +121,7 @@ def add_command(commands: Any) -> argparse.ArgumentParser:
     many.add_argument("--layers", type=int, help="with --random-weights: layers of the target (default all)")
     only.add_argument("--tree-cost", action="store_true", help="a tree against a chain of as many tokens")
     only.add_argument("--windows", type=int, nargs="+", default=(), metavar="W", help="each Jacobi method once with each window")
+    only.add_argument("--batch", type=int, nargs="+", default=(), metavar="B", help="pictures a minute with so many decoded at once")
     many.add_argument("--json", type=Path, help="write the figures as JSON")
     many.set_defaults(run=bench_command)
     return many
