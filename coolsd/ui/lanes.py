@@ -1,6 +1,7 @@
 """The lanes and what they say: a lane's words and bars, and the speedups between them. Plain values for the browser to show."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any
@@ -13,6 +14,7 @@ from ..methods import METHODS, Method, omega, shape
 from ..race import Speedup, speedup
 from ..scene import Patches
 from ..settings import SETTINGS, Settings
+from ..show.account import to_csv
 from ..trace import Round, Run, Stats, plain, statistics, to_text
 from ..trees import chain, depth
 from .templates import READOUT
@@ -214,15 +216,21 @@ def interval(ratio: Speedup) -> str:
 
 
 def bundle(lanes: list[Lane], target: str, environment: dict[str, Any], token_seconds: float | None) -> dict[str, str]:
-    """All runs as a JSON download."""
+    """All runs as downloads: JSON, and their rounds as CSV."""
     runs = [lane.run(target, environment) for lane in lanes]
     comparison = Comparison(*runs[:2], token_seconds, *runs[2:])
-    return {"name": f"{file_stem(comparison.relaxed)}.json", "text": to_text(comparison.to_dict())}
+    return downloads(comparison.relaxed, to_text(comparison.to_dict()), comparison.bundle().lanes)
 
 
 def single(run: Run) -> dict[str, str]:
-    """One run as a JSON download."""
-    return {"name": f"{file_stem(run)}.json", "text": run.to_json()}
+    """One run as downloads: JSON, and its rounds as CSV."""
+    return downloads(run, run.to_json(), {"run": run})
+
+
+def downloads(named: Run, text: str, runs: Mapping[str, Run]) -> dict[str, str]:
+    """Files by name and content: `name` and `text` are the JSON, `table_name` and `table` the rounds as CSV; named after one of them."""
+    stem = file_stem(named)
+    return {"name": f"{stem}.json", "text": text, "table_name": f"{stem}.csv", "table": to_csv(runs)}
 
 
 def stats_of(lanes: list[Lane]) -> list[Stats]:

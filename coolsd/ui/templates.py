@@ -74,5 +74,6 @@ def mount() -> str:
 
 
 def exports() -> str:
-    """Download of both runs."""
-    return '<div class="downloads"><a data-json="name" data-source="text" hidden>Both runs as JSON</a></div>'
+    """Downloads of the runs, see lanes.downloads."""
+    whole = '<a data-json="name" data-source="text" hidden>Both runs as JSON</a>'
+    return f'<div class="downloads">{whole}<a data-csv="table_name" data-source="table" hidden>Rounds as CSV</a></div>'

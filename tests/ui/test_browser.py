@@ -65,6 +65,10 @@ def test_from_generate_to_downloads_on_one_chart(page, brake):
         page.locator("a[data-json]").click()
     bundle = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
     run = Run.from_json(json.dumps(bundle["relaxed"]))
+    with page.expect_download() as download:
+        page.locator("a[data-csv]").click()
+    _, *lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("relaxed,") for line in lines) == len(run.rounds)
     assert run.settings == Settings(prompt=MARKUP, top_k=controls.DEFAULTS["top_k"])
     with page.expect_download() as download:
         page.locator("[data-key=relaxed] header a").click()
