@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 STRANGE = "The page sent something that does not belong there. Reload it, and try again."
 LIMIT = 64 * 1024  # bytes of a request's body; all settings with the longest prompt take under 8 KB
 FILE_LIMIT = 2 * 1024 * 1024  # of a file of runs that is opened on the page: three lanes with heads of their rows
+MOST_DIGITS = 18  # of a whole number, its sign among them: fewer than 64 bits
 LONGEST_NAME = 64  # characters of a session's name
 STALE = 5.0  # seconds after which a run that was prepared and never began no longer keeps its session from another
 LOOK = 0.05  # seconds between two looks for a listener
@@ -131,7 +132,12 @@ class Calls:
     def refusal(self, path: str, body: bytes) -> str:
         """Why the call cannot be meant; empty where it can."""
         try:
-            call = json.loads(body)
+            call = json.loads(body, parse_int=whole_number)
+            json.dumps(call, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return "The request holds half of a character (a lone surrogate). Send whole ones."
+        except OverflowError:
+            return "The request holds a whole number of more than 64 bits. No setting goes as far."
         except (ValueError, RecursionError):
             return "The body of the request is not JSON."
         if path.startswith(API + SERVED):
@@ -156,6 +162,17 @@ class Calls:
             return False
         component, name = call.get("component_id"), call.get("fn_name")
         return type(component) is int and isinstance(name, str) and (component, name) in self.servers
+
+
+def whole_number(digits: str) -> int:
+    """The number, where gradio could send it back; what it cannot, half a character likewise, would end in a traceback.
+
+    Raises:
+        OverflowError: more than 64 bits.
+    """
+    if len(digits) > MOST_DIGITS:
+        raise OverflowError
+    return int(digits)
 
 
 def is_session(name: object) -> bool:
