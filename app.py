@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 if __name__ == "__main__":  # before the imports: they take seconds, and read where files go
     folder = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="coolsd-", dir=os.environ.get("GRADIO_TEMP_DIR"))
@@ -33,6 +34,7 @@ from coolsd.models.catalog import FORM, read_files
 from coolsd.models.pair import on_zero_gpu
 from coolsd.ui.api import mend_tools
 from coolsd.ui.backend import DEFAULT_TARGET, default_backend
+from coolsd.ui.evidence_tab import of_file
 from coolsd.ui.page import build, launch_options
 from coolsd.ui.run_queue import BY_ADDRESS, RunQueue
 from coolsd.ui.zerogpu import AT_ONCE
@@ -41,17 +43,21 @@ PRIVATE_NETWORKS = "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0
 VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between, quotes around paths that hold some
 
 
-def page(named: Iterable[str] = ()) -> gr.Blocks:
+def page(named: Iterable[str] = (), evidence: Path | None = None) -> gr.Blocks:
     """The page, with the local files of COOLSD_FILES and these; ends in one line where they are no such thing."""
+    try:
+        shown = of_file(evidence) if evidence else None
+    except ValueError as error:
+        raise SystemExit(f"app.py: --evidence: {error}") from None
     try:
         files = read_files([*shlex.split(os.environ.get(VARIABLE, "")), *named])
     except ValueError as error:
         raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
     by_address = int(os.environ.get("COOLSD_BY_ADDRESS", BY_ADDRESS))
     if not on_zero_gpu():
-        return build(default_backend(files, run_queue=RunQueue(by_address=by_address)))
+        return build(default_backend(files, run_queue=RunQueue(by_address=by_address)), evidence=shown)
     only = os.environ.get("COOLSD_TARGETS", DEFAULT_TARGET).split()
-    demo = build(default_backend(files, only, RunQueue(at_once=AT_ONCE, by_address=by_address)))
+    demo = build(default_backend(files, only, RunQueue(at_once=AT_ONCE, by_address=by_address)), evidence=shown)
     for name in only:
         demo.loader.load_now(name)
     return demo
@@ -74,6 +80,8 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="open a browser window")
     files = f"local files of a target: {FORM}; parts: target, drafter (or none), vq, text; may be repeated, and stand in {VARIABLE}"
     parser.add_argument("--files", action="append", default=[], metavar="TARGET.PART=PATH", help=files)
+    shown = "what the tab Evidence shows, in place of what ships (format: coolsd/evaluation/evidence.py)"
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help=shown)
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, in place of the number measured as fastest")
     parser.add_argument("--mcp", action="store_true", help="serve /generate as an MCP tool too (wants gradio[mcp])")
     arguments = parser.parse_args()
@@ -84,7 +92,7 @@ def main() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("coolsd").setLevel(logging.INFO)  # memory plans, downloads, licences
     trust_the_platform()
-    demo = page(arguments.files)
+    demo = page(arguments.files, arguments.evidence)
     where = {"server_name": arguments.host, "server_port": arguments.port, "inbrowser": arguments.open}
     try:
         demo.launch(**where, prevent_thread_lock=True, mcp_server=arguments.mcp, **launch_options(demo))

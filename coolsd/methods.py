@@ -53,6 +53,11 @@ class Method:
         """Whether the target drafts for itself (see jacobi.py), so that no drafter is needed."""
         return "window" in self.uses
 
+    @property
+    def token_rule(self) -> bool:
+        """Whether ω alone decides, token by token: then what it would do on recorded drafts can be predicted (see what_if.py)."""
+        return self.form is not None and self.verifier is _relaxed
+
 
 # ---- draft shapes
 

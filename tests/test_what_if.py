@@ -8,7 +8,8 @@ import torch
 from tables import Toy, enumerate_round
 from toy import ToyPair
 
-from coolsd import statistics, stream
+from coolsd import statistics, stream, theory
+from coolsd.rules import Relaxed
 from coolsd.schedules import annealed, uniform
 from coolsd.trace import Drafts, Round
 from coolsd.what_if import predict
@@ -38,6 +39,26 @@ def test_the_mean_over_drafts_is_the_enumerated_round(omega):
     assert accepted == pytest.approx(exact.accepted, abs=1e-9)
     assert bias == pytest.approx(exact.bias, abs=1e-9)
     assert (bias > 0.05) == (float(omega.max()) > 1)
+
+
+@pytest.mark.parametrize("factor", [1.3, 2.0])
+def test_kl_is_estimated_within_a_quarter_and_exact_steps_have_none(factor):
+    """Against the exact divergence of each step, on as many drafts as a few pictures have."""
+    generator = torch.Generator().manual_seed(1)
+    context = torch.randint(CODES, (1500, 2), generator=generator)
+    drafts = TOY.draft(context, LENGTH, generator)
+    p, q = TOY.rows(context, drafts)
+    p, omega = p[:, :LENGTH], uniform(LENGTH, factor)
+    drawn_p, drawn_q = (rows.gather(-1, drafts[..., None])[..., 0] for rows in (p, q))
+    found = predict([a_round(*pair) for pair in zip(drawn_p.tolist(), drawn_q.tolist(), strict=True)], omega.tolist())
+    rule, exact, reach = Relaxed(omega), 0.0, torch.ones(len(p))
+    for i in range(LENGTH):
+        emitted = torch.stack([theory.step_law(a, b, rule, i) for a, b in zip(p[:, i], q[:, i], strict=True)])
+        exact += float((reach * (emitted * (emitted / p[:, i].double()).log()).nansum(-1)).sum())
+        reach = reach * (factor * drawn_p[:, i] / drawn_q[:, i]).clamp(max=1)
+    exact /= len(p) * found.accept_length
+    assert found.kl_per_token == pytest.approx(exact, rel=0.25)
+    assert predict([a_round([0.1, 0.2], [0.3, 0.1])], [1.0, 0.5]).kl_per_token == 0
 
 
 def test_predicted_and_measured_agree_on_a_runs_own_schedule_and_not_on_another():

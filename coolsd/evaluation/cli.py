@@ -149,6 +149,7 @@ def schedules(args: argparse.Namespace) -> None:
     from ..data.store import save_text
     from ..trace import plain
     from .claims.evidence import QUICK, Size, evaluate, words
+    from .claims.pictured import as_evidence, thumbnails
 
     own = args.target == "meadow"
     study = _study(args, ASSETS if own else args.folder / Path(args.target).name)
@@ -160,7 +161,10 @@ def schedules(args: argparse.Namespace) -> None:
     if lengths := report.pop("frontiers", None):
         stored = {name: report[name] for name in ("command", "target", "weights", "settings")} | {"lengths": lengths}
         save_text((args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored) + "\n")
-    _write(args, "schedules", plain(report))
+    report = plain(report)
+    _write(args, "schedules", report)
+    pictures = {} if args.quick else thumbnails(study, report)
+    save_text(args.out / "evidence.json", json.dumps(plain(as_evidence(report, pictures).to_dict()), ensure_ascii=False) + "\n")
     print("\n".join(words(report)))
 
 

@@ -6,7 +6,7 @@ A file is JSON, written by `eval schedules` for meadow and by hand or by any oth
      "columns": {"fid": {"label": "FID", "axis": "cost", "better": "less"}},
      "rows": [{"method": "coolsd", "label": "COOL-SD", "settings": {"delta": 2.0}, "pictures": 500,
                "columns": {"accept_length": {"mean": 3.77, "low": 3.74, "high": 3.80}, "fid": {"mean": 31, "low": 30, "high": 32}}}],
-     "findings": [{"claim": "…", "verdict": "holds", "words": "…"}]}
+     "findings": [{"claim": "…", "verdict": "holds", "words": "…", "sentence": "…"}]}
 
 Rows of one label are a curve. `columns` describes what COLUMNS does not know; the first column of each axis that rows have is drawn.
 low and high are the ends of a 95 % interval. Left out at will: command, date, note, columns, findings, and of a row settings, pictures
@@ -77,12 +77,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, what was found, and whether it holds. words: for a student. paper: whether the paper makes the claim."""
+    """A claim, whether it holds, and what was found. sentence: all of that for a student, with no figures but those that matter."""
 
     claim: str
     verdict: str  # holds | fails | depends | undecided
     words: str
-    paper: bool = True
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ _ROW = checks.record(
     },
 )
 _FINDING = checks.record(
-    {"claim": checks.text(200), "verdict": checks.one_of(*VERDICTS), "words": checks.text(600)}, optional={"paper": checks.flag}
+    {"claim": checks.text(200), "verdict": checks.one_of(*VERDICTS), "words": checks.text(800)}, optional={"sentence": checks.text(300)}
 )
 _EVIDENCE = checks.record(
     {

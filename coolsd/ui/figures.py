@@ -21,6 +21,8 @@ def shapes(methods: Mapping[str, Any]) -> dict[str, Any]:
             "tree": method.tree,
             "chooses": "tree" in method.uses,
             "jacobi": method.jacobi,
+            "token": method.token_rule,
+            "by_hand": "omega" in method.uses,
         }
         for name, method in methods.items()
     }

@@ -151,6 +151,7 @@ def _lane_data(lane: Lane, target: str, place: int) -> dict[str, Any]:
         "grid": list(lane.grid),
         "omega": omega(lane.settings).tolist(),
         "drafts": lane.method.schedule is not None,
+        "rows": lane.method.schedule is not None and not lane.method.jacobi,
         "relaxed": KEYS[place] == "relaxed",
         "thin": KEYS[place] == "ar",
         "bias": {"exact": lane.method.lossless, "note": bias_note(lane.settings)},

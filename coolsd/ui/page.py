@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 
 from .. import exports
 from ..settings import SETTINGS, Setting, SettingsError
-from . import api, claims_tab, figures, lanes, patches, templates
+from . import api, evidence_tab, figures, lanes, patches, templates
 from .backend import DEFAULT_TARGET, Backend, Loader, default_backend
 from .compare import COMPLETE, Board, View, compare, describe
 from .compression import CompressedPage
@@ -32,24 +32,26 @@ NAMES = str(list(CONTROLS))
 Changes = dict[gr.components.Component, Update | str]  # new values of the components that a handler touches
 BUSY = "A run of yours is on its way. Stop it first, or wait for it."
 LOST = "The server is too busy, or does not answer. Press Generate again in a minute."
+LOADED = "The point's settings stand in the controls. Press Generate to draw with them."
 STOPPED = "Stopped. Press Generate to start again."
 SETTLED = "(shown) => (shown?.tone === 'bad' ? { status: '', tone: '' } : shown)"  # a complaint about the target that was chosen before
 STOPPING = "(shown) => (shown?.tone === 'busy' ? { status: 'Stopping.', tone: 'busy' } : shown)"
 
 
-def build(backend: Backend | None = None, recorded: Path = exports.RECORDED) -> gr.Blocks:
+def build(backend: Backend | None = None, recorded: Path = exports.RECORDED, evidence: evidence_tab.Stored | None = None) -> gr.Blocks:
     """The whole page.
 
     Args:
         backend: what decodes; None takes the package itself.
         recorded: folder with the comparison shown before anything is pressed; nothing is shown when it holds none.
+        evidence: what the tab of that name shows; None takes what ships.
     """
     backend = backend or default_backend()
     loader = Loader(backend.load)
     gr.set_static_paths([templates.PLOTLY_FILE, templates.ASSETS, exports.PAGE_PICTURE])
     with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
         page = Page(backend, loader)
-        page.draw(recorded)
+        page.draw(recorded, evidence or evidence_tab.shipped())
         page.connect(demo)
         api.publish(demo, backend, loader, page.door, page.listeners)
     for function in demo.fns.values():
@@ -110,8 +112,8 @@ class Page:
 
     # --- layout ---------------------------------------------------------------------------------------------------------------
 
-    def draw(self, recorded: Path) -> None:
-        """Place everything, with the recorded comparison in it."""
+    def draw(self, recorded: Path, evidence: evidence_tab.Stored | None = None) -> None:
+        """Place everything, with the recorded comparison and the evidence in it."""
         first = self.first_view(recorded)
         with gr.Row(elem_id="header"):
             gr.HTML(templates.header(), elem_id="title")
@@ -125,8 +127,8 @@ class Page:
                 self.draw_generate(first)
             with gr.Tab("Laboratory", id="laboratory-tab"):
                 self.laboratory = tab.draw()
-            with gr.Tab("Claims", id="claims-tab"):
-                claims_tab.draw()
+            with gr.Tab("Evidence", id="evidence-tab"):
+                self.evidence = evidence_tab.draw(evidence)
             with gr.Tab("About", id="about"):
                 maths = [{"left": mark, "right": mark, "display": mark == "$$"} for mark in ("$$", "$")]
                 gr.Markdown(about(self.backend.methods), elem_classes="about", latex_delimiters=maths)
@@ -264,6 +266,8 @@ class Page:
         gr.on([*moved, demo.load], None, inputs, None, js=follow, **PRIVATE)
         demo.load(self.restore, None, [*inputs, self.status], queue=False, **PRIVATE)
         self.lanes.row(self.open_row, None, [self.tabs, *self.laboratory.rows], queue=False, **PRIVATE)
+        if self.evidence:
+            self.evidence.point(self.load_point, None, [self.tabs, *inputs, self.status], queue=False, **PRIVATE)
         target = self.controls["target"]
         demo.load(self.targets.list_targets, None, target, concurrency_limit=None, **PRIVATE)
         target.change(None, self.status, self.status, js=SETTLED, **PRIVATE)
@@ -282,6 +286,15 @@ class Page:
     def open_row(self, event: gr.EventData) -> tuple[gr.Tabs | Update, ...]:
         """A row of a run in the laboratory, with the rule and the ω that met it."""
         return gr.Tabs(selected="laboratory-tab"), *tab.carried(event._data)
+
+    def load_point(self, event: gr.EventData) -> list[Update]:
+        """The settings of a point of the evidence, to be drawn."""
+        values, notices = from_query(
+            {name: spelled(value) for name, value in evidence_tab.settings_of(event._data).items()}, self.backend.methods
+        )
+        updates = [shows(name, values[name]) if name in values else gr.skip() for name in CONTROLS]
+        words = say(f"Not all of the point's settings can be used here: {notices[0]}.", "bad") if notices else say(LOADED, "")
+        return [gr.Tabs(selected="generate"), *updates, words]
 
     def prepare(self, request: gr.Request, *values: Value) -> tuple[Update, ...]:
         """Refuse bad input at once; else lock the button, and make the event by which the run can be stopped from now on."""
@@ -389,6 +402,11 @@ class Page:
             yield {"status": f"{name} could not be loaded; press Generate for why", "tone": "failed"}
         else:
             yield {"status": f"{name} is ready on {describe(loading.pair.environment)}", "tone": "ready"}
+
+
+def spelled(value: Value) -> str:
+    """A value as a link spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shows(name: str, value: Value) -> Update:

@@ -11,7 +11,7 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 PLOTLY_FILE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 SERVED = "gradio_api/file="  # static paths, see page.build; relative, so that it holds behind a proxy too
 PLOTLY = f"{SERVED}{PLOTLY_FILE.as_posix()}"
-STYLES = ("page", "stage", "curves", "inspector", "laboratory", "claims")
+STYLES = ("page", "stage", "curves", "inspector", "laboratory", "evidence")
 READOUT = ("seconds", "calls", "length", "tokens", "drafts", "bias")
 
 

@@ -14,14 +14,14 @@ from toy import ToyPair
 from coolsd import METHODS, theory, validate
 from coolsd.__main__ import main
 from coolsd.data.metrics import kernel, kid
-from coolsd.evaluation import samples
+from coolsd.evaluation import evidence, samples
 from coolsd.evaluation.claims import names, plots, statistics, sweep, verdicts
 from coolsd.evaluation.claims.statistics import Effect, gap, interpolate, kid_replicates, point, resampled
 from coolsd.evaluation.claims.sweep import Setting, Size, settings
 from coolsd.evaluation.samples import Sample
 from coolsd.evaluation.study import Study
 from coolsd.rules import Lantern
-from coolsd.ui import claims_tab as page
+from coolsd.ui import evidence_tab as page
 
 REPLICATES = 200
 PAIR = ToyPair(Toy.make(6, seed=5), (1, 24), codebook=torch.randn(6, 2, generator=torch.Generator().manual_seed(0)))
@@ -319,7 +319,7 @@ def test_the_premise_is_that_of_the_rows_and_stands_beside_the_annealing_verdict
     annealing = [f for f in plots.figures(result) if f["title"].startswith("Annealed")]
     assert annealing
     assert all(premise["words"] in f["note"] for f in annealing)
-    assert escape(premise["words"]) in page.words(result)
+    assert escape(premise["words"]) in page.comparisons(page.Stored(page.shipped().evidence, result))
     plots.write_html(result, tmp_path / "claims.html")
     assert premise["words"] in (tmp_path / "claims.html").read_text()
 
@@ -338,9 +338,9 @@ def test_a_result_from_before_the_premise_is_still_read(result, tmp_path):
     old = {name: value for name, value in result.items() if name not in ("premise", "interval")}
     path = tmp_path / "claims.json"
     path.write_text(json.dumps(old))
-    answer = page.stored(path)
+    answer = page.stored_claims(path)
     assert names.lines(answer) == [v["words"] for v in answer["verdicts"]]
-    assert 'class="premise"' not in page.words(answer)
+    assert "assumes TV" not in page.comparisons(page.Stored(page.shipped().evidence, answer))
     assert len(plots.figures(answer)) == len(plots.figures(result))
 
 
@@ -367,32 +367,32 @@ def test_its_figures_are_plotly_figures_and_hold_the_points(result, tmp_path):
 # ---- the tab
 
 
-def test_the_tab_shows_a_stored_result_and_teaches_without_one(result, tmp_path):
+def test_the_tab_shows_what_is_stored_and_teaches_without_it(result, tmp_path):
     path = tmp_path / "claims.json"
     for broken in (None, "{", "[]", '{"schema": 0}'):
         if broken is not None:
             path.write_text(broken)
-        assert page.stored(path) is None
+        assert page.stored_claims(path) is None
+    assert page.shipped(tmp_path) is None
     with gr.Blocks() as empty:
-        page.draw(path)
-    assert "eval claims" in json.dumps(empty.get_config_file())
+        page.draw(None)
+    assert "eval schedules" in json.dumps(empty.get_config_file())
     path.write_text(json.dumps(result))
-    answer = page.stored(path)
-    assert "A quick look" in page.provenance(answer)
-    assert "48 pictures: 2 prompts × 1 seed for each of 24 settings" in page.provenance(answer)
-    assert "without KID" in page.provenance(answer)
-    words = page.words(answer)
-    assert words.count("data-outcome") == len(answer["verdicts"])
-    with gr.Blocks() as blocks:
-        page.draw(path)
-    figures = [c for c in blocks.get_config_file()["components"] if "claims-figure" in str(c["props"].get("html_template"))]
-    assert len(figures) == len(plots.figures(answer))
+    words = page.comparisons(page.Stored(page.shipped().evidence, page.stored_claims(path)))
+    assert "A quick look" in words
+    assert "48 pictures: 2 prompts × 1 seed for each of 24 settings" in words
+    assert "without KID" in words
+    assert words.count("data-outcome") == len(result["verdicts"])
+    said = sum(words.count(f"undecided{how}") for how in (": about", " whatever", ": no number", ": the curves"))
+    assert said == sum(v["outcome"] == "undecided" for v in result["verdicts"]), "each says what would decide it"
 
 
 def test_what_a_stored_result_holds_is_shown_as_text():
     verdict = {"part": "a", "comparison": "<script>", "measure": "&", "effect": None, "outcome": "agrees", "places": []}
-    assert "&lt;script&gt;" in page.table([verdict])
-    assert "<script>" not in page.table([verdict])
+    found = evidence.Finding("<b>", "holds", "<i>", "<u>")
+    for text in (page.sweep_table([verdict]), page.claims([found]) + page.sentences([found])):
+        assert "&lt;" in text
+        assert not any(tag in text for tag in ("<script>", "<i>", "<u>"))
 
 
 # ---- the command
@@ -410,7 +410,7 @@ def test_the_command_writes_what_the_page_reads(monkeypatch, tmp_path, capsys, r
     assert (call["size"].seeds, call["size"].prompts, call["quick"]) == (3, sweep.QUICK.prompts, True)
     assert (call["study"].folder, call["study"].images, call["study"].photos) == (tmp_path, None, ())
     assert (call["common"]["top_k"], call["common"]["draft_length"]) == (7, 5)
-    assert page.stored(tmp_path / "quick" / "claims.json")["verdicts"] == json.loads(json.dumps(result["verdicts"]))
+    assert page.stored_claims(tmp_path / "quick" / "claims.json")["verdicts"] == json.loads(json.dumps(result["verdicts"]))
     assert (tmp_path / "claims.html").exists()
     message = capsys.readouterr().out
     assert result["verdicts"][0]["words"] in message

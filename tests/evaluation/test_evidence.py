@@ -22,7 +22,7 @@ def test_a_file_is_read_and_what_is_written_is_read_again(tmp_path):
     assert [c.name for c in read.axis("cost")] == ["fid", "vqa"]
     assert read.rows[1].columns["vqa"] == evidence.Figure(**FIGURE)
     assert read.rows[0].settings == {"delta": 2.0}
-    assert read.findings[0].paper
+    assert read.findings[0].claim == "early beats late"
     path.write_text(json.dumps(read.to_dict()))
     assert evidence.read(path) == read
 

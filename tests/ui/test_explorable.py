@@ -183,7 +183,7 @@ def test_axe_finds_nothing_in_any_tab(browser, address, scheme):
     page.evaluate(AXE.read_text(encoding="utf-8"))
     page.locator("[data-key=relaxed] .map").click(position={"x": 5, "y": 5})
     script = "async () => (await axe.run()).violations.map((v) => [v.id, ...v.nodes.map((n) => n.html.slice(0, 120))])"
-    for tab in ("Generate", "Laboratory", "One round", "Is it lossless?", "Claims", "About"):
+    for tab in ("Generate", "Laboratory", "One round", "Is it lossless?", "Evidence", "About"):
         page.get_by_role("tab", name=tab, exact=True).click()
         page.wait_for_timeout(500)
         assert page.evaluate(script) == [], tab

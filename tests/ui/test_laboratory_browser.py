@@ -1,4 +1,4 @@
-"""The tabs that need no model in Chromium: bars that can be pulled, answers that follow, wrong rules that are caught; claims that fit."""
+"""The tabs that need no model in Chromium: bars that can be pulled, answers that follow, wrong rules that are caught; evidence."""
 
 import pytest
 from pages import served
@@ -146,17 +146,38 @@ def test_nothing_sticks_out(lab, width, name):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_claims_fit_a_phone_one_figure_a_row(lab, scheme):
-    lab.get_by_role("tab", name="Claims", exact=True).click()
+def test_evidence_is_one_chart_with_its_pictures_that_fits_every_screen(lab, scheme):
     lab.emulate_media(color_scheme=scheme)
+    lab.set_viewport_size({"width": 1280, "height": 720})
+    lab.get_by_role("tab", name="Evidence", exact=True).click()
+    chart = lab.locator(".pareto")
+    lab.wait_for_selector(".pareto .line")
+    assert lab.evaluate("document.documentElement.scrollHeight") <= 1400
+    assert lab.locator(".sentences li").count() == 3
+    assert lab.locator(".claims-rows tbody tr").count() >= 6
+    chart.focus()
+    before = lab.locator(".point-card h3").inner_text()
+    lab.keyboard.press("ArrowRight")
+    after = lab.locator(".point-card h3").inner_text()
+    assert after != before
+    assert after in lab.locator(".pareto-box [role=status]").inner_text().replace(", δ", ": δ")
+    assert lab.locator(".point-pictures img").count() == 3
     for width in (1280, 400):
         lab.set_viewport_size({"width": width, "height": 800})
         lab.wait_for_timeout(300)
         assert lab.evaluate("Math.max(document.body.scrollWidth, document.documentElement.scrollWidth)") <= width
-        boxes = [figure.bounding_box() for figure in lab.locator(".claims-figure").all()]
-        assert len(boxes) > 4
-        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
-        assert (boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]) == (width == 400)
-        assert width > 400 or min(box["width"] for box in boxes) > 340
-    table = lab.locator(".claims-table").first
+    assert chart.bounding_box()["width"] > 300
+    table = lab.locator(".evidence-table").first
     assert table.evaluate("n => n.scrollWidth <= n.clientWidth"), "the verdicts are in sight"
+
+
+def test_a_point_of_the_evidence_is_loaded_into_generate(lab):
+    lab.set_viewport_size({"width": 1280, "height": 720})
+    lab.get_by_role("tab", name="Evidence", exact=True).click()
+    lab.get_by_role("button", name="first 2 alike, then exact").click()
+    name = lab.locator(".point-card h3").inner_text()
+    lab.get_by_role("button", name="Load into Generate").click()
+    lab.wait_for_selector("#row-omega :is(input, textarea):visible")
+    lab.wait_for_function("document.querySelector('#status').textContent.includes('Press Generate')")
+    row = lab.locator("#row-omega :is(input, textarea)").input_value()
+    assert name == f"first 2 alike, then exact: ω {row}"

@@ -12,6 +12,7 @@ from coolsd.rules import Relaxed
 from coolsd.settings import Settings
 from coolsd.trace import statistics
 from coolsd.ui import figures, lanes, templates
+from coolsd.what_if import predict
 
 ORIGIN = "http://assets.test/"
 
@@ -30,7 +31,7 @@ def js(browser):
     page.goto(ORIGIN)
 
     def call(module, expression, *args):
-        script = f"async (args) => {{ const m = await import('{ORIGIN}{module}.js'); return {expression}; }}"
+        script = f"async (args) => {{ const m = await import('{ORIGIN}{module}.js'); return await ({expression}); }}"
         return page.evaluate(script, list(args))
 
     yield call
@@ -42,6 +43,7 @@ def run():
     return coolsd.generate(tiny_pair(), "a lake", "coolsd", draft_length=3, delta=3.0)
 
 
+PREDICT = f"import('{ORIGIN}trace.js').then((t) => m.predict(t.traceOf(args[0]), args[1]))"
 TREE, NODES = {"tree": "mc_sim_7b_63"}, {"tree": "[[0], [1], [0, 0]]"}
 SCHEDULES = [
     {},
@@ -133,6 +135,25 @@ def test_figures_after_any_round_are_those_of_python(js, run):
             assert figure == pytest.approx(value, rel=1e-5), (count, name)
     words = js("readout", "m.readout(...args)", states[-1], {"total": 16, "bias": data["bias"]})
     assert {name: words[name] for name in templates.READOUT} == lanes.readout(lane, statistics(run.rounds))
+
+
+def test_what_if_is_predicted_as_in_python(js, run):
+    for omega in ([1.0, 1.0, 1.0], [3.0, 1.4, 0.4], [20.0, 1.0], [1.3] * 5):
+        expected, forecast = predict(run.rounds, omega), js("what_if", PREDICT, run.to_dict(), omega)
+        assert forecast["positions"] == 3
+        pairs = {
+            "acceptLength": "accept_length",
+            "targetCalls": "target_calls",
+            "biasPerToken": "bias_per_token",
+            "klPerToken": "kl_per_token",
+        }
+        for name, own in pairs.items():
+            assert forecast[name] == pytest.approx(getattr(expected, own), rel=1e-4, abs=1e-7), (omega, name)
+        assert [v for v in forecast["acceptProb"] if v is not None] == pytest.approx(
+            [v for v in expected.accept_prob if v is not None], rel=1e-4
+        )
+    bare = {**run.to_dict(), "rounds": [{**event, "drafts": None} for event in run.to_dict()["rounds"]]}
+    assert js("what_if", PREDICT, bare, [1.0]) is None
 
 
 def test_cells_say_how_their_tokens_came(js, run):

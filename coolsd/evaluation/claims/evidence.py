@@ -15,7 +15,7 @@ from ..study import Study
 from . import checks, fitted
 from .estimator import Estimate, Rounds
 from .recording import LENGTH, Recording, recordings
-from .schedules import AXES, FAMILIES, Evaluator, by_position, curve, lines, table
+from .schedules import AXES, FAMILIES, Evaluator, by_position, curve, lines, pairs, table
 
 CAVEAT = "Prefixes are those of lossless pictures: that a relaxed method goes on behind its own tokens is not in these figures."
 
@@ -69,9 +69,10 @@ def evaluate(study: Study, size: Size, common: dict[str, Any]) -> dict[str, Any]
         "size": asdict(size),
         "rounds": sum(map(len, rounds.ratio)),
         "caveat": CAVEAT,
-        "martingale": martingale(recorded).to_dict(),
+        "martingale": martingale(recorded).to_dict() | {"tokens": sum(int((r.accepted + 1).sum()) for r in recorded)},
         "by_position": by_position(Rounds.of(recorded, size.recorded)),
         "curves": [curve(on, family) for family in FAMILIES],
+        "pairs": pairs(on),
         "tables": [table(on, axis, at) for axis, values in AXES.items() for at in values],
     }
     if size.fitted:

@@ -31,6 +31,14 @@ class Family:
     make: Callable[[float, int], Tensor]
     grid: tuple[float, ...]
     block: bool = False
+    method: str = "coolsd"
+    fixed: tuple[tuple[str, Any], ...] = ()  # settings beside the strength, which is δ
+
+    def settings(self, strength: float, length: int) -> dict[str, Any]:
+        """What `method` is run with to follow this schedule; ω by hand where no other settings name it."""
+        if self.name.startswith("window"):
+            return {"omega": ",".join(f"{x:.6g}" for x in self.make(strength, length).tolist())}
+        return {"delta": strength, **dict(self.fixed)}
 
 
 def _annealed(nu: float = 0.7, clamp: bool = False) -> Callable[[float, int], Tensor]:
@@ -43,20 +51,25 @@ def _window(positions: int) -> Callable[[float, int], Tensor]:
 
 DELTAS = (0.6, 0.8, 1.1, 1.5, 2.0, 3.0, 5.0, 8.0)
 CLAMPED = (0.3, 0.5, 0.8, 1.1, 1.5, 2.0, 3.0, 5.0)
+LATE = (3.0, 5.0, 8.0, 12.0, 20.0)  # below, a reversed schedule is slower than lossless by far
 OMEGAS = (1.0, 1.1, 1.3, 1.6, 2.0, 3.0, 5.0)
+BLOCK = {"block": True, "method": "coolsd-block"}
 FAMILIES = (
-    Family("paper", "paper's schedule (ν .7)", True, _annealed(), DELTAS),
-    Family("uniform", "uniform", True, lambda delta, length: schedules.uniform(length, delta), OMEGAS),
-    Family("clamped", "clamped (ν .7)", False, _annealed(clamp=True), CLAMPED),
-    Family("clamped .3", "clamped, ν .3", False, _annealed(0.3, True), CLAMPED),
-    Family("clamped 1.5", "clamped, ν 1.5", False, _annealed(1.5, True), CLAMPED),
-    *(Family(f"window {m}", f"window: first {m} relaxed alike, then 1", False, _window(m), OMEGAS) for m in (1, 2, 3)),
-    Family("reversed", "reversed (ν -.7)", True, _annealed(-0.7), DELTAS),
-    Family("reversed clamped", "reversed, clamped", False, _annealed(-0.7, True), CLAMPED),
-    Family("block", "block rule, paper's schedule", False, _annealed(), DELTAS, block=True),
-    Family("block clamped", "block rule, clamped (ν .7)", False, _annealed(clamp=True), CLAMPED, block=True),
-    Family("block clamped .3", "block rule, clamped, ν .3", False, _annealed(0.3, True), CLAMPED, block=True),
+    Family("paper", "the paper's schedule", True, _annealed(), DELTAS),
+    Family("uniform", "the same ω everywhere", True, lambda delta, length: schedules.uniform(length, delta), OMEGAS, method="uniform"),
+    Family("clamped", "clamped", False, _annealed(clamp=True), CLAMPED, fixed=(("clamp", True),)),
+    Family("clamped .3", "clamped, ν .3", False, _annealed(0.3, True), CLAMPED, fixed=(("nu", 0.3), ("clamp", True))),
+    Family("clamped 1.5", "clamped, ν 1.5", False, _annealed(1.5, True), CLAMPED, fixed=(("nu", 1.5), ("clamp", True))),
+    *(Family(f"window {m}", f"first {m} alike, then exact", False, _window(m), OMEGAS) for m in (1, 2, 3)),
+    Family("reversed", "late: reversed", True, _annealed(-0.7), LATE, fixed=(("nu", -0.7),)),
+    Family("reversed clamped", "late: reversed, clamped", False, _annealed(-0.7, True), CLAMPED, fixed=(("nu", -0.7), ("clamp", True))),
+    Family("block", "block, paper's schedule", False, _annealed(), DELTAS, **BLOCK),
+    Family("block clamped", "block, clamped", False, _annealed(clamp=True), CLAMPED, fixed=(("clamp", True),), **BLOCK),
+    Family("block clamped .3", "block, clamped, ν .3", False, _annealed(0.3, True), CLAMPED, fixed=(("nu", 0.3), ("clamp", True)), **BLOCK),
 )
+BY_NAME = {family.name: family for family in FAMILIES}
+# (early, late or even): what is compared at equal accept length to judge annealing
+PAIRS = (("paper", "uniform"), ("paper", "reversed"), ("clamped", "uniform"), ("clamped", "reversed clamped"))
 
 
 class Evaluator:
@@ -138,14 +151,30 @@ def table(on: Evaluator, axis: str, at: float, families: Sequence[Family] = FAMI
     return {"axis": axis, "at": at, "against": reference, "rows": rows, "not reached": missing}
 
 
+def pairs(on: Evaluator) -> list[dict[str, Any]]:
+    """The families of PAIRS at equal accept length: each less the other. JSON values; places that one does not reach are left out."""
+    out = []
+    for first, second in PAIRS:
+        places = []
+        for at in AXES["accept_length"]:
+            one, other = (matched(on, BY_NAME[name], "accept_length", at) for name in (first, second))
+            if one and other:
+                gaps = {name: one.estimates[name] - other.estimates[name] for name in one.estimates}
+                places.append({"at": at} | {name: gap.to_dict() | {"decides": gap.decides()} for name, gap in gaps.items()})
+        out.append({"first": first, "second": second, "places": places})
+    return out
+
+
 def curve(on: Evaluator, family: Family) -> dict[str, Any]:
     """A family over its grid; from the table of costs where it has one."""
     points = []
     for strength in family.grid:
         totals = on.totals(family, strength) if family.block else on.costs.totals(family.make(strength, on.rounds.length))
         estimates = totals.estimates
-        points.append({"strength": strength} | {name: estimate.to_dict() for name, estimate in estimates.items()})
-    return {"family": family.name, "label": family.label, "paper": family.paper, "points": points}
+        settings = family.settings(strength, on.rounds.length)
+        points.append({"strength": strength, "settings": settings} | {name: estimate.to_dict() for name, estimate in estimates.items()})
+    about = {"family": family.name, "label": family.label, "paper": family.paper, "method": family.method}
+    return about | {"points": points}
 
 
 def by_position(rounds: Rounds) -> dict[str, list[float]]:

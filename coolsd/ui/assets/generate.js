@@ -1,7 +1,11 @@
 // The Generate tab: the stage with its lanes, and the curves beside it, which follow the scrubber and the sliders.
 import { curves } from "./curves.js";
-import { schedule } from "./schedule.js";
+import { setLastRun } from "./last_run.js";
+import { number } from "./readout.js";
+import { schedule, shape } from "./schedule.js";
 import { stage } from "./stage.js";
+import { statistics } from "./trace.js";
+import { predict } from "./what_if.js";
 
 let settings = null; // the controls as they stand
 let state = null; // lanes and their figures, as the scrubber stands
@@ -11,8 +15,21 @@ let shapes = null;
 
 const cache = new Map(); // patches by lane, run, cell and codes
 
-// ω of the method in the second lane, as the sliders stand.
-const omegaNow = () => (settings && shapes ? schedule(shapes, settings) : []);
+let pulled = null; // ω while a point of the chart is on its way, and until the controls have it
+
+// ω of the method in the second lane, as the sliders stand or as its points are pulled.
+const omegaNow = () => pulled ?? (settings && shapes ? schedule(shapes, settings) : []);
+
+// What that ω would have done on the rows of the run on the page; null where its rule or its drafts allow no prediction.
+function forecastOf(omega) {
+  const method = shapes?.methods[settings?.method];
+  if (!method?.token || !shape(shapes, settings).chain) return null;
+  for (const { lane } of [...state].sort((a, b) => Number(b.lane.data.relaxed) - Number(a.lane.data.relaxed))) {
+    const forecast = lane.data.rows ? predict(lane.trace, omega) : null;
+    if (forecast) return { ...forecast, from: lane.title, relaxed: lane.data.relaxed, missing: omega.length > forecast.positions };
+  }
+  return null;
+}
 
 let tell = () => {};
 
@@ -23,6 +40,7 @@ export function onFigures(act) {
 
 export function setControls(values) {
   settings = values;
+  pulled = null;
   drawCurves();
   redrawStage();
 }
@@ -39,6 +57,7 @@ export function mountStage(element, props, watch, trigger, server) {
       drawCurves();
       const relaxed = lanes.find(({ lane }) => lane.data.relaxed);
       if (relaxed) tell(relaxed.lane.words.bias);
+      if (relaxed?.stats.rounds) setLastRun({ title: relaxed.lane.title, target: relaxed.lane.data.target, acceptLength: relaxed.stats.acceptLength, bias: relaxed.stats.biasPerToken });
     },
   });
   redrawStage = view.redraw;
@@ -48,14 +67,28 @@ export function mountStage(element, props, watch, trigger, server) {
   watch("value", show);
 }
 
+// A row of ω into its control, as a person would type it.
+function setByHand(row) {
+  const box = document.querySelector("#row-omega :is(input, textarea)");
+  if (!box) return;
+  box.value = row.map((omega) => Number(omega.toPrecision(3))).join(",");
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
 export function mountCurves(element) {
-  const charts = curves();
+  const charts = curves({ set: setByHand, moved: (row) => { pulled = row; drawCurves(); } });
   element.querySelector(".mount").replaceChildren(charts.node);
   drawCurves = () => {
     if (!state) return;
     const drafting = state.filter(({ lane }) => lane.data.drafts).map(({ lane, stats }) => ({ ...stats, title: lane.title, ink: lane.place }));
     const relaxed = state.find(({ lane }) => lane.data.relaxed);
-    charts.show({ lanes: drafting, now: omegaNow(), run: relaxed?.lane.trace.omega ?? [], title: shapes?.methods[settings?.method]?.title ?? "" });
+    const [now, method] = [omegaNow(), shapes?.methods[settings?.method]];
+    const forecast = forecastOf(now);
+    const whole = forecast?.relaxed ? statistics(relaxed.lane.trace) : null;
+    charts.show({
+      lanes: drafting, now, run: relaxed?.lane.trace.omega ?? [], title: method?.title ?? "", forecast, byHand: Boolean(method?.by_hand),
+      measured: whole ? `${whole.acceptLength.toFixed(2)} tokens/call, ${whole.rounds} calls and bias ${number(whole.biasPerToken)}` : "",
+    });
   };
   drawCurves();
 }

@@ -1,7 +1,7 @@
 // The browser's half of the page. What Python's templates and events may call is exported here; each part is a module.
 import { bind } from "./bind.js";
-import { drawClaims } from "./claims.js";
 import { watchConnection } from "./connection.js";
+import { mountEvidence } from "./evidence.js";
 import { mountCurves, mountStage, onFigures, setControls } from "./generate.js";
 import { editor, reading } from "./laboratory.js";
 import { moveTabsByKey } from "./keys.js";
@@ -45,4 +45,4 @@ export function answer(element, props, watch) {
 restoreTheme();
 moveTabsByKey();
 watchConnection();
-export { bind, copyLink, drawClaims, editor, link, mountCurves, mountStage, openFile, reading, toggleTheme };
+export { bind, copyLink, editor, link, mountCurves, mountEvidence, mountStage, openFile, reading, toggleTheme };
