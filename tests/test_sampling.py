@@ -3,7 +3,7 @@ import torch
 from files import DATA
 from tables import FAILS, PASSES, chi_square
 
-from coolsd.sampling import draw, guide, guided, pick, pick_distinct, to_probs, uniforms
+from coolsd.sampling import NotFinite, draw, entropy, guide, guided, pick, pick_distinct, to_probs, uniforms
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -torch.inf], [0.5, 0.5, 3.0, 0.5, -2.0]])
 
@@ -118,6 +118,18 @@ def test_numbers_are_doubles_in_order():
     numbers = uniforms((2, 3), generator(8), torch.device("cpu"))
     assert numbers.dtype == torch.float64
     assert torch.equal(numbers, torch.rand(2, 3, generator=generator(8), dtype=torch.float64))
+    assert uniforms((2, 3), generator(8), torch.device("meta")).is_meta
+
+
+def test_entropies_are_in_nats_and_one_a_row():
+    rows = torch.tensor([[[0.5, 0.5, 0.0]], [[0.25, 0.25, 0.5]]])
+    torch.testing.assert_close(entropy(rows), torch.tensor([[1.0], [1.5]]) * torch.tensor(2.0).log())
+
+
+def test_logits_that_are_not_finite_are_said_to_be_of_a_model():
+    error = NotFinite("drafter")
+    assert error.model == "drafter"
+    assert str(error) == "The drafter's logits are not finite (NaN or infinity)."
 
 
 def test_a_number_picks_by_the_sums_up_to_each_token():

@@ -56,6 +56,8 @@ def test_what_is_not_a_tree_is_refused(bad):
 def test_a_node_given_twice_and_a_tree_of_no_such_name_are_said():
     with pytest.raises(ValueError, match=r"^the tree names a node twice$"):
         trees.shape([[0], [0]])
+    with pytest.raises(ValueError, match=r"^node \[0, 1\] of the tree lacks its parent or its elder sibling$"):
+        trees.shape([[0], [0, 1]])
     with pytest.raises(ValueError, match=r"^There is no tree called 'oak'\. Choose one of: chain, mc_sim_7b_63, naive_extend_57\.$"):
         trees.shape("oak")
 

@@ -317,7 +317,10 @@ def test_wrong_rows_are_refused():
     for bad in ((p[:-1], q, tokens), (p, q[:-1], tokens), (p, q, tokens[:-1]), (p, [*q[:-1], q[0][:2]], tokens)):
         with pytest.raises(ValueError, match="parents"):
             tree_verification.verify_tree(*bad, PAIR, Lossless(), torch.Generator())
-    with pytest.raises(ValueError, match="parent"):
+    rest = r"6 rows q, draft_tokens \(6,\), 6 parents"
+    with pytest.raises(ValueError, match=rf"^need p \(N\+1, V\), N rows q, draft_tokens \(N,\) and N parents: p \(6, 5\), {rest}$"):
+        tree_verification.verify_tree(p[:-1], q, tokens, PAIR, Lossless(), torch.Generator())
+    with pytest.raises(ValueError, match=rf"^every row q must be \(5,\) and every parent come before its child: p \(7, 5\), {rest}$"):
         tree_verification.verify_tree(p, q, tokens, (0, *PAIR[1:]), Lossless(), torch.Generator())
 
 

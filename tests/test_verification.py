@@ -187,7 +187,9 @@ def test_wrong_rows_are_refused(call):
         with pytest.raises(ValueError, match=r"q \(") as error:
             call(*bad)
         assert str(tuple(bad[1].shape)) in str(error.value)
-    with pytest.raises(ValueError, match="None"):
+    with pytest.raises(ValueError, match=r"^need p \(L\+1, V\), q \(L, V\) and draft \(L,\): p \(4, 6\), q \(2, 6\), draft \(3,\)$"):
+        call(p, q[:2], draft)
+    with pytest.raises(ValueError, match=r"^p, q and draft must be tensors: p \(4, 6\), q None, draft \(3,\)$"):
         call(p, None, draft)
 
 
@@ -438,5 +440,5 @@ def test_a_schedule_shorter_than_the_draft_is_refused_in_words():
         lambda: verify(p, q, draft, Relaxed(uniform(2, 1.5)), generator),
         lambda: verify_block(p, q, draft, uniform(2, 1.5), generator),
     ):
-        with pytest.raises(ValueError, match="The schedule has 2 positions and the draft 3"):
+        with pytest.raises(ValueError, match=r"^The schedule has 2 positions and the draft 3\. Give an ω for each drafted token\.$"):
             run()

@@ -86,7 +86,7 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
     import app
 
     instance = []
-    monkeypatch.setattr(app, "build", instance.append)
+    monkeypatch.setattr(app, "build", lambda backend, evidence: instance.append(backend))
     monkeypatch.setenv("COOLSD_FILES", f"lumina-768.target='{tmp_path / 'no such'}'\nlumina-768.vq={tmp_path}")
     app.page([f"lumina-768.drafter={tmp_path / 'missing'}"])
     lines = instance[0].target_statuses()["lumina-768"].missing[1:]
@@ -94,6 +94,9 @@ def test_the_variable_and_the_option_reach_the_page(monkeypatch, no_hub, tmp_pat
     monkeypatch.setenv("COOLSD_FILES", "lumina-768.target='open")
     with pytest.raises(SystemExit, match=r"app\.py: --files or COOLSD_FILES: No closing quotation"):
         app.page()
+    (tmp_path / "evidence.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"^app\.py: --evidence: .+evidence\.json.+"):
+        app.page(evidence=tmp_path / "evidence.json")
 
 
 @pytest.mark.parametrize("options", [[], ["--files", "llamagen-256.drafter=none"]])
@@ -106,7 +109,7 @@ def test_the_page_is_built_once(monkeypatch, options, tmp_path):
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setattr("coolsd.ui.page.build", lambda backend: instance.append(backend) or page)
+    monkeypatch.setattr("coolsd.ui.page.build", lambda backend, evidence: instance.append(backend) or page)
     monkeypatch.setattr(sys, "argv", ["app.py", *options])
     runpy.run_path(str(Path(__file__).parents[2] / "app.py"), run_name="__main__")
     assert len(instance) == 1
@@ -163,7 +166,7 @@ def test_a_taken_port_is_said_in_one_line(monkeypatch, tmp_path):
         port = other.getsockname()[1]
         monkeypatch.setattr(sys, "argv", ["app.py", "--port", str(port)])
         empty.page = SimpleNamespace(listeners=Listeners())
-        monkeypatch.setattr(app, "page", lambda files: empty)
+        monkeypatch.setattr(app, "page", lambda files, evidence: empty)
         monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
         with pytest.raises(SystemExit, match=rf"^app\.py: 127\.0\.0\.1, port {port} cannot be served on [^\n]+ Give another --port\.$"):
             app.main()
