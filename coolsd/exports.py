@@ -99,7 +99,7 @@ def png(image: Image.Image, run: Run) -> bytes:
 def _recipe(run: Run) -> str:
     """What it takes to draw the picture again, as JSON in ASCII."""
     settings = run.settings.to_dict()
-    return json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment})
+    return json.dumps({"target": run.target, "settings": settings, "omega": run.omega, "environment": run.environment}, allow_nan=False)
 
 
 def format_of(path: Path) -> str:

@@ -327,7 +327,7 @@ def _tree(s: Setting, value: Any) -> str:
     if not 1 <= len(parents) <= MAX_NODES or max(depths(parents)) > MAX_DRAFT_LENGTH:
         limits = f"from 1 to {MAX_NODES} nodes and at most {MAX_DRAFT_LENGTH} levels"
         raise SettingsError(s.name, f"The tree has {len(parents)} nodes on {max(depths(parents))} levels. Give {limits}.")
-    return json.dumps(nodes)
+    return json.dumps(nodes, allow_nan=False)
 
 
 def numbers(text: str) -> list[float]:

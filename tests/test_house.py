@@ -127,3 +127,11 @@ def test_the_mathematics_needs_torch_alone_and_only_the_page_needs_gradio():
         if part(name) in GROUND:
             assert foreign <= {"torch"}, name
         assert part(name) == "ui" or "gradio" not in foreign, name
+
+
+def test_no_json_that_is_written_can_hold_what_is_none():
+    """NaN and infinities are no JSON: they end the run that would write them. The gate passes on what was sent to it, and parsed."""
+    for name, source in modules().items():
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "json.dumps"]
+        for call in calls if name != "coolsd.ui.gate" else ():
+            assert any(word.arg == "allow_nan" for word in call.keywords), f"{name}, line {call.lineno}: json.dumps(…, allow_nan=False)"

@@ -126,7 +126,7 @@ def sweep(args: argparse.Namespace) -> None:
     kinds = (QUICK if args.quick else Size()).a_kind
     report = {"command": _command(args)} | evaluate(study, args.pictures, kinds, grid, lengths)
     _write(args, "sweep", report, defaults_section)
-    print(json.dumps(report["suggested"]))
+    print(json.dumps(report["suggested"], allow_nan=False))
 
 
 def claims(args: argparse.Namespace) -> None:
@@ -160,11 +160,15 @@ def schedules(args: argparse.Namespace) -> None:
     report = {"command": _command(args)} | evaluate(study, size, settings)
     if lengths := report.pop("frontiers", None):
         stored = {name: report[name] for name in ("command", "target", "weights", "settings")} | {"lengths": lengths}
-        save_text((args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored) + "\n")
+        save_text(
+            (args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored, allow_nan=False) + "\n"
+        )
     report = plain(report)
     _write(args, "schedules", report)
     pictures = {} if args.quick else thumbnails(study, report)
-    save_text(args.out / "evidence.json", json.dumps(plain(as_evidence(report, pictures).to_dict()), ensure_ascii=False) + "\n")
+    save_text(
+        args.out / "evidence.json", json.dumps(plain(as_evidence(report, pictures).to_dict()), ensure_ascii=False, allow_nan=False) + "\n"
+    )
     print("\n".join(words(report)))
 
 

@@ -164,7 +164,7 @@ def collection(folder: Path, target: str, opener: Opener, weights: str | None = 
         return stored
     folder.mkdir(parents=True, exist_ok=True)
     now["dtype"] = str(opener(target, None).environment.get("dtype", "float32"))
-    save_text(path, json.dumps(now))
+    save_text(path, json.dumps(now, allow_nan=False))
     return now
 
 
@@ -256,8 +256,8 @@ def collect(
             if one.label not in files:
                 files[one.label] = stack.enter_context(label_path(folder, one.label).open("a", encoding="utf-8"))
                 if not files[one.label].tell():
-                    print(json.dumps(labels[one.label], ensure_ascii=False), file=files[one.label])
-            print(json.dumps(asdict(one), ensure_ascii=False), file=files[one.label], flush=True)
+                    print(json.dumps(labels[one.label], ensure_ascii=False, allow_nan=False), file=files[one.label])
+            print(json.dumps(asdict(one), ensure_ascii=False, allow_nan=False), file=files[one.label], flush=True)
             bar.update()
             yield one
 

@@ -19,7 +19,7 @@ def _sums(folder: Path) -> dict[str, str]:
 def write(folder: Path) -> Path:
     """Write the SHA-256 of each of the pair's files; returns the path."""
     path = folder / FILE
-    path.write_text(json.dumps(_sums(folder), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_sums(folder), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path
 
 

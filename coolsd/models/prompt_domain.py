@@ -48,7 +48,7 @@ class PromptDomain:
     def save(self, folder: Path) -> None:
         """Write words.json."""
         data = {"about": self.about, "examples": list(self.examples), "words": sorted(self.words)}
-        (folder / FILE).write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        (folder / FILE).write_text(json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def split(prompt: str) -> list[str]:

@@ -17,7 +17,7 @@ from ..models.llamagen.network import LlamaGenConfig
 def _write(path: Path, state: dict[str, Tensor], dtype: torch.dtype, config: dict[str, object]) -> None:
     with replacing(path) as part:
         save_file({name: tensor.to(dtype).cpu().contiguous() for name, tensor in state.items()}, part)
-    (path.parent / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    (path.parent / "config.json").write_text(json.dumps(config, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     refresh(path.parent)
 
 

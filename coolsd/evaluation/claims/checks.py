@@ -67,7 +67,7 @@ def runs(
     pair: Callable[[], Pair], path: Path, jobs: Sequence[tuple[Check, str, int]], length: int, common: dict[str, Any]
 ) -> list[dict[str, float]]:
     """Figures of each (check, prompt, seed), in order: read from `path`, or run and appended there."""
-    keys = [json.dumps([c.method, dict(c.settings), prompt, seed, length, common]) for c, prompt, seed in jobs]
+    keys = [json.dumps([c.method, dict(c.settings), prompt, seed, length, common], allow_nan=False) for c, prompt, seed in jobs]
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     stored = map(json.loads, (line for line in lines if line.endswith("}")))
     by_key = {one["key"]: one for one in stored if "surprise" in one}  # earlier ones lack it
@@ -81,7 +81,7 @@ def runs(
                 with path.open("a", encoding="utf-8") as handle:
                     for i, one in zip(part, figures, strict=True):
                         by_key[keys[i]] = one
-                        print(json.dumps({"key": keys[i]} | one), file=handle)
+                        print(json.dumps({"key": keys[i]} | one, allow_nan=False), file=handle)
                 bar.update(len(part))
     return [by_key[key] for key in keys]
 

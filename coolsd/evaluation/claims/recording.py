@@ -203,7 +203,7 @@ def unpack(prompt: str, seed: int, arrays: dict[str, np.ndarray]) -> Recording:
 
 
 def _file(folder: Path, key: dict[str, Any]) -> Path:
-    return folder / f"{digest(json.dumps(key, sort_keys=True), digits=16)}.npz"
+    return folder / f"{digest(json.dumps(key, sort_keys=True, allow_nan=False), digits=16)}.npz"
 
 
 def _read(path: Path, key: dict[str, Any]) -> Recording | None:
@@ -237,7 +237,7 @@ def recordings(
     def one(i: int) -> None:
         key = keys[i]
         arrays = record(opened, key["prompt"], key["seed"], length, settings)
-        save_arrays(_file(folder, key), key=json.dumps(key), **arrays)
+        save_arrays(_file(folder, key), key=json.dumps(key, allow_nan=False), **arrays)
         stored[i] = unpack(key["prompt"], key["seed"], arrays)
 
     with progress(len(missing), "lossless runs recorded") as bar:

@@ -118,7 +118,7 @@ class OneStep:
 
 def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, Any], path: Path) -> list[OneStep]:
     """The figures of each prompt. Kept in `path`, a prompt a line."""
-    key = json.dumps({"k": size.nearest, "caps": size.caps, **common})
+    key = json.dumps({"k": size.nearest, "caps": size.caps, **common}, allow_nan=False)
     stored = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     # A line without distances is from before they were measured.
     by_prompt = {e["prompt"]: OneStep(e["found"], e["distances"]) for e in stored if e["key"] == key and "distances" in e}
@@ -133,7 +133,12 @@ def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, A
             residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
             by_prompt[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
             with path.open("a") as handle:
-                print(json.dumps({"key": key, "prompt": prompt, "found": residuals, "distances": by_prompt[prompt].distances}), file=handle)
+                print(
+                    json.dumps(
+                        {"key": key, "prompt": prompt, "found": residuals, "distances": by_prompt[prompt].distances}, allow_nan=False
+                    ),
+                    file=handle,
+                )
             bar.update()
     return [by_prompt[prompt] for prompt in prompts]
 

@@ -83,4 +83,4 @@ def _one(captions: list[str], number: float) -> str:
 
 def mark(prompts: list[Prompt]) -> str:
     """Changes with any caption, photo or place of these prompts."""
-    return digest(json.dumps([[p.index, p.photo, p.text] for p in prompts]), digits=12)
+    return digest(json.dumps([[p.index, p.photo, p.text] for p in prompts], allow_nan=False), digits=12)

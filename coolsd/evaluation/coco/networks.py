@@ -153,7 +153,7 @@ class Reward:
 
 def kept(path: Path, key: Sequence[str], compute: Callable[[], Tensor]) -> Tensor:
     """A tensor of a network, from `path` where it was computed from the same things, else computed and put there."""
-    wanted = json.dumps(list(key))
+    wanted = json.dumps(list(key), allow_nan=False)
     try:
         with np.load(path, allow_pickle=False) as stored:
             if str(stored["key"]) == wanted:

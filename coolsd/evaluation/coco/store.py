@@ -35,7 +35,7 @@ class Variant:
     def folder(self) -> str:
         """Name of the folder of its pictures."""
         words = re.sub(r"[^a-z0-9.+]+", "-", self.label.lower()).strip("-")
-        return f"{words}-{digest(json.dumps(dict(self.shared), sort_keys=True), digits=12)}"
+        return f"{words}-{digest(json.dumps(dict(self.shared), sort_keys=True, allow_nan=False), digits=12)}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def write(path: Path, picture: Image.Image, made_by: dict[str, Any], figures: Fi
     """Store a picture, whole or not at all."""
     info = PngInfo()
     info.add_text("Software", "COOL-SD")
-    info.add_text("recipe", json.dumps(made_by, sort_keys=True))
+    info.add_text("recipe", json.dumps(made_by, sort_keys=True, allow_nan=False))
     info.add_text("figures", json.dumps(asdict(figures), allow_nan=False))
     with replacing(path) as part:
         part.write_bytes(encoded(picture.convert("RGB"), "PNG", pnginfo=info))

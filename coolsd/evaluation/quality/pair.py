@@ -95,7 +95,7 @@ def target_losses(pair: LoadedPair, photos: Sequence[Record], measured: PhotoFig
         with file.open("a", encoding="utf-8") as handle, progress(len(missing), "photos scored") as bar:
             for i in missing:
                 by_key[keys[i]] = [-log_prob(pair, *wanted[i], scale) for scale in (1.0, 0.0)]
-                print(json.dumps([*keys[i], *by_key[keys[i]]], ensure_ascii=False), file=handle, flush=True)
+                print(json.dumps([*keys[i], *by_key[keys[i]]], ensure_ascii=False, allow_nan=False), file=handle, flush=True)
                 bar.update()
     return torch.tensor([by_key[key] for key in keys])
 

@@ -36,7 +36,7 @@ def bench_command(args: argparse.Namespace) -> None:
         throughput_command(args, common)
         return
     pair = chosen_pair(args)
-    print(json.dumps(dict(pair.environment)), file=sys.stderr)
+    print(json.dumps(dict(pair.environment), allow_nan=False), file=sys.stderr)
     methods = args.methods or list(METHODS)
     variants = bench.TREE_COST if args.tree_cost else bench.variants_of((name for name in METHODS if name in methods), args.windows)
     results: dict[bench.Variant, list] = {}
@@ -60,7 +60,7 @@ def throughput_command(args: argparse.Namespace, common: dict[str, Any]) -> None
     if least := [size for size in args.batch if size < 1]:
         raise ValueError(f"{least[0]} pictures at once is no batch. Give --batch 1 or more.")
     pair = chosen_pair(args)
-    print(json.dumps(dict(pair.environment)), file=sys.stderr)
+    print(json.dumps(dict(pair.environment), allow_nan=False), file=sys.stderr)
     chosen = [bench.Variant(METHODS[name].title, name) for name in args.methods or ("ar", *TUNED)]
     results: dict[tuple[bench.Variant, int], list[float]] = {}
     for variant, size, seconds in throughput.turns(pair, chosen, sorted(set(args.batch)), args.seeds, common):

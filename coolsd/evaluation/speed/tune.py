@@ -140,7 +140,7 @@ def candidates(method: str, own: Sequence[Paths]) -> list[Variant]:
     title = METHODS[method].title
     variants = [_variant(f"{title} chain {length}", method, tree="chain", draft_length=length) for length in CHAINS]
     variants += [_variant(f"{title} {name}", method, tree=name) for name in PUBLISHED]
-    return variants + [_variant(f"{title} grown, {len(paths)} nodes", method, tree=json.dumps(paths)) for paths in own]
+    return variants + [_variant(f"{title} grown, {len(paths)} nodes", method, tree=json.dumps(paths, allow_nan=False)) for paths in own]
 
 
 @dataclass(frozen=True)
