@@ -80,7 +80,7 @@ def this_process() -> Process:
         from accelerate import Accelerator
     except ImportError:
         raise ValueError("Training in several processes needs accelerate: pip install -r coolsd/training/requirements.txt") from None
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())  # unasked it sees one process where there is no GPU
     return Process(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
 
 

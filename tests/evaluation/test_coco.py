@@ -136,6 +136,10 @@ def test_what_was_killed_goes_on_and_ends_as_if_it_had_not_been(processes):
     assert result["cut"] == result["whole"]
 
 
+def test_two_training_processes_know_of_each_other(processes):
+    assert sorted(processes[0]["trainers"]) == [[0, 0, 2], [1, 1, 2]]
+
+
 def test_two_processes_paint_the_same_pictures_as_one(processes):
     result, _errors = processes
     assert result["split"] == result["whole"]

@@ -19,6 +19,7 @@ from coolsd.__main__ import build_parser
 from coolsd.evaluation.coco import command, launch
 from coolsd.evaluation.coco.captions import read_prompts
 from coolsd.evaluation.coco.store import groups_of, missing
+from coolsd.training.loop import this_process
 
 torch.set_num_threads(1)
 FORK = multiprocessing.get_context("fork")
@@ -58,23 +59,33 @@ def stored(folder: Path) -> dict:
     return out
 
 
-def launched(rank: int, port: int, folder: Path, dies: bool, pipe) -> None:
+def launched(rank: int, port: int, pipe, work, *given) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    pipe.send(work(rank, *given))
+
+
+def trainer(rank: int) -> list:
+    """Which of how many a training process takes itself for."""
+    here = this_process()
+    return [rank, here.rank, here.ranks]
+
+
+def decoder(rank: int, folder: Path, dies: bool) -> list:
     here = launch.this_launch("fork")
     plan, jobs = jobs_of(folder)
     here.wait()
     work = killed_after(1) if dies and rank == 1 else command.decode_share
-    pipe.send(launch.run(work, plan, jobs, here))
+    return launch.run(work, plan, jobs, here)
 
 
-def two(folder: Path, dies: bool) -> list:
-    """Two launched processes, the worker of the second killed on request: what each of the two was told."""
+def two(work, *given) -> list:
+    """What the work of two launched processes gives."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ends = [FORK.Pipe() for _ in range(2)]
-    processes = [FORK.Process(target=launched, args=(rank, port, folder, dies, ends[rank][1])) for rank in range(2)]
+    processes = [FORK.Process(target=launched, args=(rank, port, ends[rank][1], work, *given)) for rank in range(2)]
     for process in processes:
         process.start()
     messages = [end.recv() for end, _ in ends]
@@ -96,11 +107,12 @@ def killed(folder: Path) -> int:
 
 def main() -> None:
     whole, cut, split = (ROOT / name for name in ("whole", "cut", "split"))
-    out = {"after kill": killed(cut), "deaths": two(split, dies=True), "after death": len(list(split.rglob("*.png")))}
-    out["deaths of the next start"] = two(split, dies=False)
+    out = {"after kill": killed(cut), "deaths": two(decoder, split, True), "after death": len(list(split.rglob("*.png")))}
+    out["deaths of the next start"] = two(decoder, split, False)
     for folder in (whole, cut):
         command.decode_share(*jobs_of(folder), launch.Launch())
     out |= {folder.name: stored(folder) for folder in (whole, cut, split)}
+    out["trainers"] = two(trainer)
     out["left"] = [len(jobs_of(folder)[1]) for folder in (whole, cut, split)]
     print("RESULT " + json.dumps(out))
 
