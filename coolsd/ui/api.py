@@ -17,6 +17,7 @@ from gradio.utils import get_upload_folder
 from PIL import Image
 
 from ..exports import data_uri, file_stem, png
+from ..methods import METHODS
 from ..models.prompt_domain import notice
 from ..settings import SETTINGS, Setting, Settings, SettingsError, validate
 from ..trace import Run, to_text
@@ -76,7 +77,7 @@ Args:
 
 def documentation(s: Setting) -> str:
     """What a parameter means, and what may be given, in one line."""
-    allowed = "" if s.kind == "method" else f"; {s.range}"
+    allowed = f"; one of {', '.join(METHODS)}" if s.kind == "method" else f"; {s.range}"
     text = s.description
     return f"{text[0].upper() if text[0].isascii() else text[0]}{text[1:]}{allowed}{f'; null: {s.auto}' if s.auto else ''}"
 

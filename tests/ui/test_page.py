@@ -127,6 +127,7 @@ def test_a_link_may_ask_for_all_that_the_command_line_takes():
 
 def test_the_endpoints_words_give_the_limits_that_hold():
     assert documentation(SETTINGS["nu"]) == "ν, the annealing rate: how fast ω falls along the draft; a number from -3 to 3"
+    assert all(f" {name}" in documentation(SETTINGS["method"]) for name in METHODS)
     assert documentation(SETTINGS["max_tokens"]).endswith("a whole number from 1 to 65536; null: the whole picture")
 
 
