@@ -31,7 +31,9 @@ with contextlib.suppress(ImportError):
 import gradio as gr
 
 from coolsd.models.catalog import FORM, read_files
+from coolsd.models.checkpoints import LoadError
 from coolsd.models.pair import on_zero_gpu
+from coolsd.options import add_threads, use_threads
 from coolsd.ui.api import mend_tools
 from coolsd.ui.backend import DEFAULT_TARGET, default_backend
 from coolsd.ui.evidence_tab import of_file
@@ -46,7 +48,7 @@ VARIABLE = "COOLSD_FILES"  # as on the command line: several with spaces between
 def page(named: Iterable[str] = (), evidence: Path | None = None) -> gr.Blocks:
     """The page, with the local files of COOLSD_FILES and these; ends in one line where they are no such thing."""
     try:
-        shown = of_file(evidence) if evidence else None
+        stored = of_file(evidence) if evidence else None
     except ValueError as error:
         raise SystemExit(f"app.py: --evidence: {error}") from None
     try:
@@ -55,9 +57,9 @@ def page(named: Iterable[str] = (), evidence: Path | None = None) -> gr.Blocks:
         raise SystemExit(f"app.py: --files or {VARIABLE}: {error}") from None
     by_address = int(os.environ.get("COOLSD_BY_ADDRESS", BY_ADDRESS))
     if not on_zero_gpu():
-        return build(default_backend(files, run_queue=RunQueue(by_address=by_address)), evidence=shown)
+        return build(default_backend(files, run_queue=RunQueue(by_address=by_address)), evidence=stored)
     only = os.environ.get("COOLSD_TARGETS", DEFAULT_TARGET).split()
-    demo = build(default_backend(files, only, RunQueue(at_once=AT_ONCE, by_address=by_address)), evidence=shown)
+    demo = build(default_backend(files, only, RunQueue(at_once=AT_ONCE, by_address=by_address)), evidence=stored)
     for name in only:
         demo.loader.load_now(name)
     return demo
@@ -80,13 +82,15 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="open a browser window")
     files = f"local files of a target: {FORM}; parts: target, drafter (or none), vq, text; may be repeated, and stand in {VARIABLE}"
     parser.add_argument("--files", action="append", default=[], metavar="TARGET.PART=PATH", help=files)
-    shown = "what the tab Evidence shows, in place of what ships (format: coolsd/evaluation/evidence.py)"
-    parser.add_argument("--evidence", type=Path, metavar="FILE", help=shown)
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads, in place of the number measured as fastest")
+    instead = "what the tab Evidence shows, in place of what ships (format: coolsd/evaluation/evidence.py)"
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help=instead)
+    add_threads(parser)
     parser.add_argument("--mcp", action="store_true", help="serve /generate as an MCP tool too (wants gradio[mcp])")
     arguments = parser.parse_args()
-    if arguments.threads:
-        os.environ["COOLSD_THREADS"] = str(arguments.threads)
+    try:
+        use_threads(arguments.threads)
+    except LoadError as error:
+        raise SystemExit(f"app.py: {error}") from None
     if arguments.mcp and not importlib.util.find_spec("mcp"):
         raise SystemExit('app.py: --mcp wants a package that is not installed here: pip install "gradio[mcp]"')
     logging.basicConfig(format="%(message)s")

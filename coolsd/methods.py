@@ -55,7 +55,7 @@ class Method:
 
     @property
     def token_rule(self) -> bool:
-        """Whether ω alone decides, token by token: then what it would do on recorded drafts can be predicted (see what_if.py)."""
+        """Whether ω alone decides, token by token: then what it would do on recorded drafts can be predicted (see ui/assets/what_if.js)."""
         return self.form is not None and self.verifier is _relaxed
 
 

@@ -67,9 +67,9 @@ class Setting:
             low, high = self.limits
             start = f"above {low:g} and up to" if self.above else f"from {low:g} to"
             return f"a {'whole ' * (self.kind == 'integer')}number {start} {high:.10g}"
-        row = f"auto, or 1 to {MAX_DRAFT_LENGTH} numbers from {self.limits[0]:g} to {self.limits[1]:g} with commas between"
-        words = {"flag": "true or false", "prompt": f"1 to {MAX_PROMPT} characters", "row": row}
-        return words.get(self.kind, f"one of {', '.join(self.choices)}")
+        if self.kind == "row":
+            return f"auto, or 1 to {MAX_DRAFT_LENGTH} numbers from {self.limits[0]:g} to {self.limits[1]:g} with commas between"
+        return {"flag": "true or false", "prompt": f"1 to {MAX_PROMPT} characters"}.get(self.kind, f"one of {', '.join(self.choices)}")
 
     @property
     def description(self) -> str:

@@ -12,7 +12,7 @@ GROUND = ("sampling", "schedules", "rules", "trees", "verification", "tree_verif
 # every part, from the ground up: it imports from those before it alone
 ORDER = (
     *("checks", "sampling", "schedules", "trees", "rules", "theory", "verification", "tree_verification", "traversal"),
-    *("settings", "protocols", "scene", "trace", "race", "what_if", "jacobi", "methods", "decoding", "laboratory", "bundle", "exports"),
+    *("settings", "protocols", "scene", "trace", "race", "jacobi", "methods", "decoding", "laboratory", "bundle", "exports"),
     *("models", "data", "__init__", "options", "training", "evaluation", "show", "ui", "__main__"),
 )
 # part: what it must not import, directly or in a function

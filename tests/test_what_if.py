@@ -7,12 +7,12 @@ import pytest
 import torch
 from tables import Toy, enumerate_round
 from toy import ToyPair
+from what_if import predict
 
 from coolsd import statistics, stream, theory
 from coolsd.rules import Relaxed
 from coolsd.schedules import annealed, uniform
 from coolsd.trace import Drafts, Round
-from coolsd.what_if import predict
 
 LENGTH, CODES = 3, 3
 TOY = Toy.make(CODES, seed=21)
@@ -50,14 +50,14 @@ def test_kl_is_estimated_within_a_quarter_and_exact_steps_have_none(factor):
     p, q = TOY.rows(context, drafts)
     p, omega = p[:, :LENGTH], uniform(LENGTH, factor)
     drawn_p, drawn_q = (rows.gather(-1, drafts[..., None])[..., 0] for rows in (p, q))
-    found = predict([a_round(*pair) for pair in zip(drawn_p.tolist(), drawn_q.tolist(), strict=True)], omega.tolist())
+    forecast = predict([a_round(*pair) for pair in zip(drawn_p.tolist(), drawn_q.tolist(), strict=True)], omega.tolist())
     rule, exact, reach = Relaxed(omega), 0.0, torch.ones(len(p))
     for i in range(LENGTH):
         emitted = torch.stack([theory.step_law(a, b, rule, i) for a, b in zip(p[:, i], q[:, i], strict=True)])
         exact += float((reach * (emitted * (emitted / p[:, i].double()).log()).nansum(-1)).sum())
         reach = reach * (factor * drawn_p[:, i] / drawn_q[:, i]).clamp(max=1)
-    exact /= len(p) * found.accept_length
-    assert found.kl_per_token == pytest.approx(exact, rel=0.25)
+    exact /= len(p) * forecast.accept_length
+    assert forecast.kl_per_token == pytest.approx(exact, rel=0.25)
     assert predict([a_round([0.1, 0.2], [0.3, 0.1])], [1.0, 0.5]).kl_per_token == 0
 
 

@@ -24,12 +24,12 @@ def _command(args: argparse.Namespace) -> str:
     words = ["python -m coolsd eval", args.what]
     words += ["--images PHOTOS --csv captions.csv"] if args.what != schedules.__name__ else []
     counts = ("pictures", "prompts", "seeds", "recorded_length")
-    words += [f"--{name.replace('_', '-')} {getattr(args, name)}" for name in counts if getattr(args, name, None)]
+    words += [f"{_flag(name)} {getattr(args, name)}" for name in counts if getattr(args, name, None)]
     for name, usual in (DEFAULTS | {"draft_length": DRAFT_LENGTH}).items():
         value = getattr(args, name, None)
         if value not in (None, usual):
             values = value if isinstance(value, list) else [value]  # lists in a sweep
-            words.append(f"--{name.replace('_', '-')} {' '.join(f'{value:g}' for value in values)}")
+            words.append(f"{_flag(name)} {' '.join(f'{value:g}' for value in values)}")
     return " ".join([*words, *(["--quick"] if args.quick else [])])
 
 
@@ -146,7 +146,7 @@ def claims(args: argparse.Namespace) -> None:
 
 def schedules(args: argparse.Namespace) -> None:
     """Every schedule on the rows of the same lossless runs."""
-    from ..data.store import save_text
+    from ..data.store import save_json
     from ..trace import plain
     from .claims.evidence import QUICK, Size, evaluate, words
     from .claims.pictured import as_evidence, thumbnails
@@ -160,15 +160,11 @@ def schedules(args: argparse.Namespace) -> None:
     report = {"command": _command(args)} | evaluate(study, size, settings)
     if lengths := report.pop("frontiers", None):
         stored = {name: report[name] for name in ("command", "target", "weights", "settings")} | {"lengths": lengths}
-        save_text(
-            (args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", json.dumps(stored, allow_nan=False) + "\n"
-        )
+        save_json((args.out / "meadow" if own and args.out == ASSETS else args.out) / "fitted.json", stored)
     report = plain(report)
     _write(args, "schedules", report)
     pictures = {} if args.quick else thumbnails(study, report)
-    save_text(
-        args.out / "evidence.json", json.dumps(plain(as_evidence(report, pictures).to_dict()), ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    save_json(args.out / "evidence.json", plain(as_evidence(report, pictures).to_dict()))
     print("\n".join(words(report)))
 
 
@@ -199,16 +195,19 @@ def _number(flag: str, about: str, **more: Any) -> Option:
     return flag, {"type": int, "help": about} | more
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _evaluations() -> tuple[Evaluation, ...]:
     """The table of commands."""
     from .prompts import DEFAULTS
     from .quality.defaults import GRID
 
-    flag = lambda name: f"--{name.replace('_', '-')}"  # noqa: E731
-    one = tuple((flag(name), {"type": type(value), "default": value, "help": f"default {value:g}"}) for name, value in DEFAULTS.items())
+    one = tuple((_flag(name), {"type": type(value), "default": value, "help": f"default {value:g}"}) for name, value in DEFAULTS.items())
     usual = {name: ", ".join(f"{value:g}" for value in values) for name, values in GRID.items()}
     several = tuple(
-        (flag(name), {"type": type(values[0]), "nargs": "+", "help": f"values to try (default {usual[name]})"})
+        (_flag(name), {"type": type(values[0]), "nargs": "+", "help": f"values to try (default {usual[name]})"})
         for name, values in GRID.items()
     )
     seeds = "pictures of each prompt (default {})"

@@ -97,13 +97,13 @@ def _xl(stage: int, size: int, drafter: str) -> TargetSpec:
 JANUS_LICENCE = "DeepSeek Model License: commercial use too, but not every use."
 
 
-def _janus(size: str, config: JanusConfig, gigabytes: float, memory: dict[str, float]) -> TargetSpec:
+def _janus(size: str, config: JanusConfig, gigabytes: float, memory: dict[str, float], pass_seconds: float) -> TargetSpec:
     name = f"janus-pro-{size.lower()}"
     names = ("config.json", "generation_config.json", "tokenizer.json", "model*.safetensors*")
     parts = (HubFiles("target", f"deepseek-community/Janus-Pro-{size}", names, gigabytes, JANUS_LICENCE),)
     build, random = (_loader("janus", function, name, config) for function in ("load_janus", "random_janus"))
     title, settings = f"Janus-Pro {size}, 384 px", {"cfg_scale": 5.0, "top_k": 0}
-    return TargetSpec(title, build, parts, memory, settings, random=random, length=576, pass_seconds=0.03 if size == "1B" else 0.05)
+    return TargetSpec(title, build, parts, memory, settings, random=random, length=config.grid**2, pass_seconds=pass_seconds)
 
 
 CATALOG: dict[str, TargetSpec] = {
@@ -131,8 +131,8 @@ CATALOG: dict[str, TargetSpec] = {
         random=_loader("lumina", "random_lumina", "lumina-768"),
         length=2352,
     ),
-    "janus-pro-1b": _janus("1B", JanusConfig(), 4.2, {"target": 2.97, "drafter": 0.19, "picture decoder": 0.29, "cache": 0.35}),
-    "janus-pro-7b": _janus("7B", PRO_7B, 14.8, {"target": 13.18, "drafter": 0.61, "picture decoder": 0.29, "cache": 0.88}),
+    "janus-pro-1b": _janus("1B", JanusConfig(), 4.2, {"target": 2.97, "drafter": 0.19, "picture decoder": 0.29, "cache": 0.35}, 0.03),
+    "janus-pro-7b": _janus("7B", PRO_7B, 14.8, {"target": 13.18, "drafter": 0.61, "picture decoder": 0.29, "cache": 0.88}, 0.05),
 }
 
 

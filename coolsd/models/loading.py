@@ -96,16 +96,18 @@ def choose_on_cpu(pair: LoadedPair, dtype: torch.dtype | None) -> dict[str, Any]
     """
     forced, most = forced_threads(), torch.get_num_threads()
     counts = [forced] if forced else sorted({most, max(1, most // 2)})
-    candidates = [(d, n) for d in ([dtype] if dtype else [torch.float32, torch.bfloat16]) for n in counts]
+    dtypes = [dtype] if dtype else [torch.float32, torch.bfloat16]
+    candidates = [(kind, threads) for kind in dtypes for threads in counts]
     models = [model for model in (pair.target_model, pair.drafter_model) if model is not None]
     files = [model.state_dict() for model in models]
     seconds: dict[Candidate, list[float]] = {candidate: [] for candidate in candidates}
     choices: list[Candidate] = []
     while not steady(seconds, choices):
-        for candidate in candidates:
-            pair.to("cpu", candidate[0])
-            torch.set_num_threads(candidate[1])
-            seconds[candidate].append(pass_seconds(pair, 2))
+        for kind in dtypes:
+            pair.to("cpu", kind)
+            for threads in counts:
+                torch.set_num_threads(threads)
+                seconds[kind, threads].append(pass_seconds(pair, 2))
         choices.append(min(candidates, key=lambda c: min(seconds[c]) * handicap(c, max(counts))))
     chosen = choices[-1]
     pair.unpack()

@@ -52,9 +52,9 @@ class LoadedPair(ABC):
         return (self.side,) * 2
 
     @property
-    @abstractmethod
     def side(self) -> int:
         """Image tokens a side of the picture."""
+        return self.target_model.config.grid
 
     @property
     @abstractmethod

@@ -159,8 +159,8 @@ def drafter(args: argparse.Namespace) -> None:
         own = self_generated(pair, prompts[here.rank :: here.ranks], -(-args.own // here.ranks), sampling, recipe.seed + here.rank, path)
     torch.manual_seed(recipe.seed)
     model = pair.empty_drafter()
-    pair.unpack()
     if args.refine:
+        pair.unpack()
         model.load_state_dict(pair.drafter_model.state_dict())
     model.embed_tokens.requires_grad_(not args.freeze_embeddings)
     train_drafter(model, pair, Examples(photos, own, recipe.sampled, recipe.seed), recipe, args.checkpoint, here)

@@ -17,10 +17,10 @@ from ..evaluation import evidence
 from ..evaluation.claims.findings import all_findings, decides, undecided
 from ..evaluation.claims.names import PARTS, SCHEMA
 from ..evaluation.evidence import Evidence, Finding
+from ..exports import ASSETS
 from ..settings import SETTINGS
 from . import templates
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
 EMPTY = """### Nothing has been measured yet
 
 `python -m coolsd eval schedules` records lossless pictures once and reads off what every schedule buys and costs on them, in minutes.
@@ -179,32 +179,32 @@ def comparisons(stored: Stored) -> str:
     return f"<details><summary>All comparisons</summary>{''.join(parts)}</details>" if parts else ""
 
 
-def about(shown: Evidence) -> str:
+def about(content: Evidence) -> str:
     """Where the chart's figures come from, in one line."""
-    made = " · ".join(part for part in (shown.target, shown.date, shown.command) if part)
-    return f'<p class="evidence-note">{escape(made)}. {escape(shown.note)}</p>' if made else ""
+    source = " · ".join(part for part in (content.target, content.date, content.command) if part)
+    return f'<p class="evidence-note">{escape(source)}. {escape(content.note)}</p>' if source else ""
 
 
 # ---- the tab
 
 
-def for_browser(shown: Evidence) -> dict[str, Any]:
+def for_browser(content: Evidence) -> dict[str, Any]:
     """What the chart is drawn from; which rows can be loaded is for the page to say."""
-    plain = shown.to_dict()
+    plain = content.to_dict()
     return {
         "title": plain["title"],
         "target": plain["target"],
         "rows": plain["rows"],
-        "columns": {c.name: plain["columns"][c.name] for axis in ("gain", "cost") for c in shown.axis(axis)},
+        "columns": {c.name: plain["columns"][c.name] for axis in ("gain", "cost") for c in content.axis(axis)},
     }
 
 
-def server(shown: Evidence) -> Callable[..., dict[str, Any]]:
+def server(content: Evidence) -> Callable[..., dict[str, Any]]:
     """The function that the browser calls once the tab is opened."""
 
     def rows(_: Any = None) -> dict[str, Any]:
         """Rows and columns of the chart; what was sent along does not matter."""
-        return for_browser(shown)
+        return for_browser(content)
 
     return rows
 
@@ -215,15 +215,15 @@ def draw(stored: Stored | None) -> gr.HTML | None:
         if stored is None:
             gr.Markdown(EMPTY)
             return None
-        shown = stored.evidence
+        content = stored.evidence
         chart = gr.HTML(
-            html_template=f"<h2>{escape(shown.title)}</h2>{sentences(shown.findings)}{templates.mount()}",
+            html_template=f"<h2>{escape(content.title)}</h2>{sentences(content.findings)}{templates.mount()}",
             js_on_load=templates.on_load("mountEvidence", "(row) => trigger('point', row)", "server"),
-            server_functions=[server(shown)],
+            server_functions=[server(content)],
             apply_default_css=False,
         )
-        below = claims(shown.findings) if shown.findings else ""
-        gr.HTML(f"{about(shown)}{below}{comparisons(stored)}", elem_classes="evidence-words")
+        below = claims(content.findings) if content.findings else ""
+        gr.HTML(f"{about(content)}{below}{comparisons(stored)}", elem_classes="evidence-words")
         return chart
 
 

@@ -48,7 +48,7 @@ def build(backend: Backend | None = None, recorded: Path = exports.RECORDED, evi
     """
     backend = backend or default_backend()
     loader = Loader(backend.load)
-    gr.set_static_paths([templates.PLOTLY_FILE, templates.ASSETS, exports.PAGE_PICTURE])
+    gr.set_static_paths([templates.ASSETS, exports.PAGE_PICTURE])
     with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False, delete_cache=(600, 1800)) as demo:
         page = Page(backend, loader)
         page.draw(recorded, evidence or evidence_tab.shipped())
@@ -88,12 +88,7 @@ def launch_options(demo: gr.Blocks) -> dict[str, Any]:
         "show_error": True,  # else a caller with the wrong number of values is told "null"
         "max_file_size": "1mb",
         "ssr_mode": False,
-        "app_kwargs": {
-            "middleware": middleware,
-            "docs_url": None,
-            "redoc_url": None,
-            "openapi_url": None,
-        },
+        "app_kwargs": {"middleware": middleware, "docs_url": None, "redoc_url": None, "openapi_url": None},
     }
 
 

@@ -3,14 +3,10 @@
 from html import escape
 from pathlib import Path
 
-import plotly
-
 from .text import CALLS, ESTIMATE, SPEEDUP
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-PLOTLY_FILE = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 SERVED = "gradio_api/file="  # static paths, see page.build; relative, so that it holds behind a proxy too
-PLOTLY = f"{SERVED}{PLOTLY_FILE.as_posix()}"
 STYLES = ("page", "stage", "curves", "inspector", "laboratory", "evidence")
 READOUT = ("seconds", "calls", "length", "tokens", "drafts", "bias")
 

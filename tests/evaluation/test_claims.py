@@ -389,8 +389,8 @@ def test_the_tab_shows_what_is_stored_and_teaches_without_it(result, tmp_path):
 
 def test_what_a_stored_result_holds_is_shown_as_text():
     verdict = {"part": "a", "comparison": "<script>", "measure": "&", "effect": None, "outcome": "agrees", "places": []}
-    found = evidence.Finding("<b>", "holds", "<i>", "<u>")
-    for text in (page.sweep_table([verdict]), page.claims([found]) + page.sentences([found])):
+    finding = evidence.Finding("<b>", "holds", "<i>", "<u>")
+    for text in (page.sweep_table([verdict]), page.claims([finding]) + page.sentences([finding])):
         assert "&lt;" in text
         assert not any(tag in text for tag in ("<script>", "<i>", "<u>"))
 

@@ -270,9 +270,9 @@ def test_the_whole_way_from_stored_pictures_and_again_without_decoding(processes
     assert by_label["Eagle-1"]["kl"]["value"] == 0 < by_label["COOL-SD δ=2"]["kl"]["value"]
     assert by_label["Eagle-1"]["bias"]["value"] == pytest.approx(0, abs=1e-6)
     assert by_label["COOL-SD δ=2"]["bias"]["value"] > 0
-    shown = evidence.read(folder / "out" / "coco.evidence.json")
-    assert [row.label for row in shown.rows] == ["Plain AR", "Eagle-1", "COOL-SD"]
-    assert shown.rows[2].settings["delta"] == 2.0
+    stored = evidence.read(folder / "out" / "coco.evidence.json")
+    assert [row.label for row in stored.rows] == ["Plain AR", "Eagle-1", "COOL-SD"]
+    assert stored.rows[2].settings["delta"] == 2.0
     assert "Plotly" in (folder / "out" / "coco.html").read_text(encoding="utf-8")
     monkeypatch.setattr(networks.Clip, "__call__", lambda *_: pytest.fail("looked again"))
     assert cli.main(words) == 0

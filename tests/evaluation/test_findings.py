@@ -21,10 +21,10 @@ def report(*pairs, drift=0.0, control=-0.2):
 
 def test_exactness_needs_a_control_that_departs():
     for drift, control, verdict in ((0.0, -0.2, "holds"), (0.1, -0.2, "fails"), (0.0, -0.01, "undecided")):
-        found = findings.exact(report(drift=drift, control=control))
-        assert found.verdict == verdict
-        assert ("about 120 pictures" in found.words) == (verdict == "undecided")
-        assert found.sentence.split(":")[0] == {"holds": "Yes", "fails": "No", "undecided": "Not known yet"}[verdict]
+        finding = findings.exact(report(drift=drift, control=control))
+        assert finding.verdict == verdict
+        assert ("about 120 pictures" in finding.words) == (verdict == "undecided")
+        assert finding.sentence.split(":")[0] == {"holds": "Yes", "fails": "No", "undecided": "Not known yet"}[verdict]
 
 
 @pytest.mark.parametrize(

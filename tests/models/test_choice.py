@@ -80,12 +80,12 @@ def test_no_number_of_threads_is_refused(monkeypatch, value):
 @pytest.mark.parametrize("graphs", ["0", "1", ""])
 def test_graphs_can_be_switched_off(monkeypatch, graphs):
     """COOLSD_GRAPHS=0: static shapes as on any GPU, nothing recorded."""
-    made = tiny_pair.__wrapped__()
+    tiny = tiny_pair.__wrapped__()
     monkeypatch.setenv("COOLSD_GRAPHS", graphs)
     monkeypatch.setattr(pair, "capture", replayed)
     monkeypatch.setattr(pair, "fuse", lambda *_: None)
-    monkeypatch.setattr(type(made), "_make_tables", lambda self: None)
+    monkeypatch.setattr(type(tiny), "_make_tables", lambda self: None)
     monkeypatch.setattr(pair, "Workspaces", lambda caches, record: record)
-    monkeypatch.setattr(type(made.target_model), "parameters", lambda self: iter([type("Cuda", (), {"device": torch.device("cuda")})()]))
-    made._prepare()
-    assert (made.workspaces is None) == (graphs == "0")
+    monkeypatch.setattr(type(tiny.target_model), "parameters", lambda self: iter([type("Cuda", (), {"device": torch.device("cuda")})()]))
+    tiny._prepare()
+    assert (tiny.workspaces is None) == (graphs == "0")

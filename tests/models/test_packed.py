@@ -23,9 +23,9 @@ class Two(Fused):
 
 def model(dtype):
     torch.manual_seed(0)
-    made = Two().to(dtype).eval().requires_grad_(False)
-    packed.fuse(made)
-    return made
+    two = Two().to(dtype).eval().requires_grad_(False)
+    packed.fuse(two)
+    return two
 
 
 def test_products_are_the_same_and_weights_come_back_exactly():

@@ -44,10 +44,10 @@ def metas(html: str) -> dict[str, list[str]]:
 def test_a_shared_link_has_title_description_and_picture_before_any_script_runs(demo):
     headers = {"x-forwarded-host": "you-coolsd.hf.space", "x-forwarded-proto": "https"}
     here, there = (metas(httpx.get(demo.local_url, headers=more).text) for more in ({}, headers))
-    for found in (here, there):
-        assert all(len(contents) == 1 for contents in found.values()), found  # gradio's own are gone
-        assert found["og:description"] == found["description"] == [DESCRIPTION]
-        assert found["og:title"][0].startswith("COOL-SD")
+    for tags in (here, there):
+        assert all(len(contents) == 1 for contents in tags.values()), tags  # gradio's own are gone
+        assert tags["og:description"] == tags["description"] == [DESCRIPTION]
+        assert tags["og:title"][0].startswith("COOL-SD")
     assert here["og:image"][0].startswith(demo.local_url)
     assert there["og:image"][0].startswith("https://you-coolsd.hf.space/gradio_api/file=/")
     picture = httpx.get(here["og:image"][0])

@@ -5,6 +5,7 @@ import json
 import pytest
 from real_rows import real_row
 from tiny import tiny_pair
+from what_if import predict
 
 import coolsd
 from coolsd import theory
@@ -12,7 +13,6 @@ from coolsd.rules import Relaxed
 from coolsd.settings import Settings
 from coolsd.trace import statistics
 from coolsd.ui import figures, lanes, templates
-from coolsd.what_if import predict
 
 ORIGIN = "http://assets.test/"
 
@@ -182,13 +182,13 @@ def test_the_bar_steps_seeks_and_follows_the_end(js):
     script = """(() => {
         const trace = (seconds) => ({ rounds: seconds.slice(1).map((_, i) => i), states: seconds.map((s) => ({ seconds: s })) });
         const traces = [trace([0, 1, 2, 4]), trace([0, 0.5, 0.9])];
-        const shown = (state) => [m.at(state, traces), ...traces.map((t) => m.rounds(state, t))];
+        const place = (state) => [m.at(state, traces), ...traces.map((t) => m.rounds(state, t))];
         const seconds = m.setClock(m.START, traces, "seconds");
         const back = m.step(seconds, traces, -1);
         return {
-            end: shown(m.START), back: shown(m.step(m.START, traces, -1)), first: shown(m.seek(m.START, traces, 0)),
-            clock: shown(back), before: shown(m.step(back, traces, -1)), past: m.seek(m.START, traces, 99).position,
-            switched: shown(m.setClock(m.seek(m.START, traces, 1), traces, "seconds")),
+            end: place(m.START), back: place(m.step(m.START, traces, -1)), first: place(m.seek(m.START, traces, 0)),
+            clock: place(back), before: place(m.step(back, traces, -1)), past: m.seek(m.START, traces, 99).position,
+            switched: place(m.setClock(m.seek(m.START, traces, 1), traces, "seconds")),
             played: m.tick(m.play(m.START, traces), traces, 0.25).position,
             over: m.tick(m.play(m.START, traces), traces, 60),
         };

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..evidence import Finding
 
-WORDS = {"bias": "bias a token", "kl": "KL a token", "log_p": "log p a token"}
 BETTER = {"bias": -1, "kl": -1, "log_p": 1}
 VERDICTS = {"agrees": "holds", "disagrees": "fails", "mixed": "depends", "undecided": "undecided"}
 MANY = 100_000  # pictures from which on it is said that nobody will see the difference
@@ -83,15 +82,13 @@ def _places(pair: Mapping[str, Any], measure: str) -> tuple[str, list[str]]:
         sides.append(better)
         note = "" if better else f" (undecided: {decides(gap['decides'])})"
         words.append(f"{_signed(gap['value'])} at {place['at']:g} tokens a call{note}")
-    return combined({1: "agrees", -1: "disagrees", 0: "undecided"}[s] for s in sides), words
+    return combined({1: "holds", -1: "fails", 0: "undecided"}[s] for s in sides), words
 
 
-def combined(outcomes: Iterable[str]) -> str:
-    """One verdict of several outcomes; undecided ones count where nothing else was decided."""
-    known = {outcome for outcome in outcomes if outcome != "undecided"}
-    if len(known) > 1:
-        return "depends"
-    return VERDICTS[known.pop()] if known else "undecided"
+def combined(verdicts: Iterable[str]) -> str:
+    """One verdict of several; undecided ones count where nothing else was decided."""
+    decided = {verdict for verdict in verdicts if verdict != "undecided"}
+    return "depends" if len(decided) > 1 else decided.pop() if decided else "undecided"
 
 
 def _pair(report: Mapping[str, Any], first: str, second: str) -> Mapping[str, Any] | None:
@@ -106,7 +103,7 @@ def early_not_late(report: Mapping[str, Any]) -> Finding | None:
         return None
     own = [_places(pair, "bias") for pair in pairs]
     gaps = [place["bias"]["value"] for pair in pairs for place in pair["places"]]
-    verdict = combined({"holds": "agrees", "fails": "disagrees", "depends": "mixed", "undecided": "undecided"}[v] for v, _ in own)
+    verdict = combined(verdict for verdict, _ in own)
     least, most = sorted((min(gaps), max(gaps)), key=abs)
     at = _joined([f"{place['at']:g}" for place in pairs[0]["places"]])
     words = f"Early less late at equal speed ({at} tokens a call): {_signed(least)} to {_signed(most)} bias a token."
@@ -194,7 +191,7 @@ def of_sweep(result: Mapping[str, Any]) -> list[Finding]:
     for start, claim in CLAIMED:
         own = [v for v in result["verdicts"] if v["paper"] and v["comparison"].startswith(start)]
         if own:
-            out.append(Finding(claim, combined(v["outcome"] for v in own), f"{_lines(own)}."))
+            out.append(Finding(claim, combined(VERDICTS[v["outcome"]] for v in own), f"{_lines(own)}."))
     return out
 
 

@@ -33,10 +33,11 @@ class Family:
     block: bool = False
     method: str = "coolsd"
     fixed: tuple[tuple[str, Any], ...] = ()  # settings beside the strength, which is δ
+    by_hand: bool = False  # there is no δ that makes it
 
     def settings(self, strength: float, length: int) -> dict[str, Any]:
-        """What `method` is run with to follow this schedule; ω by hand where no other settings name it."""
-        if self.name.startswith("window"):
+        """What `method` is run with to follow this schedule."""
+        if self.by_hand:
             return {"omega": ",".join(f"{x:.6g}" for x in self.make(strength, length).tolist())}
         return {"delta": strength, **dict(self.fixed)}
 
@@ -60,7 +61,7 @@ FAMILIES = (
     Family("clamped", "clamped", False, _annealed(clamp=True), CLAMPED, fixed=(("clamp", True),)),
     Family("clamped .3", "clamped, ν .3", False, _annealed(0.3, True), CLAMPED, fixed=(("nu", 0.3), ("clamp", True))),
     Family("clamped 1.5", "clamped, ν 1.5", False, _annealed(1.5, True), CLAMPED, fixed=(("nu", 1.5), ("clamp", True))),
-    *(Family(f"window {m}", f"first {m} alike, then exact", False, _window(m), OMEGAS) for m in (1, 2, 3)),
+    *(Family(f"window {m}", f"first {m} alike, then exact", False, _window(m), OMEGAS, by_hand=True) for m in (1, 2, 3)),
     Family("reversed", "late: reversed", True, _annealed(-0.7), LATE, fixed=(("nu", -0.7),)),
     Family("reversed clamped", "late: reversed, clamped", False, _annealed(-0.7, True), CLAMPED, fixed=(("nu", -0.7), ("clamp", True))),
     Family("block", "block, paper's schedule", False, _annealed(), DELTAS, **BLOCK),

@@ -133,12 +133,8 @@ def one_step(pair: Pair, size: Size, prompts: Sequence[str], common: dict[str, A
             residuals = [[fmean(variation(p, q, rule) for p, q in rows for rule in over_caps) for over_caps in both] for both in rules]
             by_prompt[prompt] = OneStep(residuals, [float(theory.total_variation(p, q)) for p, q in rows])
             with path.open("a") as handle:
-                print(
-                    json.dumps(
-                        {"key": key, "prompt": prompt, "found": residuals, "distances": by_prompt[prompt].distances}, allow_nan=False
-                    ),
-                    file=handle,
-                )
+                line = {"key": key, "prompt": prompt, "found": residuals, "distances": by_prompt[prompt].distances}
+                print(json.dumps(line, allow_nan=False), file=handle)
             bar.update()
     return [by_prompt[prompt] for prompt in prompts]
 

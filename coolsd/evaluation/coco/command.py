@@ -17,6 +17,7 @@ from ...data.pictures import attempt, opener, square, stamper
 from ...data.store import digest, fingerprint, progress, save_json, save_text
 from ...models.loading import best_device, forced_threads
 from ...models.pair import LoadedPair
+from ...models.vq import to_uint8
 from ...options import add_pair, add_settings, chosen_settings
 from ...settings import SETTINGS
 from ..batching import batched
@@ -158,7 +159,7 @@ def photo_features(images: Path, prompts: Sequence[Prompt], network: FeatureNetw
         picture = attempt(open_picture, prompt.photo)
         if isinstance(picture, str):
             raise ValueError(f"The photo {prompt.photo} is {picture} in {images}. FID and KID need one of every prompt.")
-        return Image.fromarray(((square(picture, side) + 1) * 127.5).round().clip(0, 255).astype("uint8"))
+        return Image.fromarray(to_uint8(square(picture, side)))
 
     key = [network.mark, str(side), str(images.resolve()), *(f"{p.photo} {stamp(p.photo)}" for p in prompts)]
     path = folder / f"photos_{digest(*key, digits=16)}.npz"
@@ -236,8 +237,8 @@ def coco(args: argparse.Namespace) -> None:
     deaths = run(decode_share, plan, jobs, launch)
     if launch.rank:
         return
-    if left := missing(plan.folder, variants, groups):
-        lost = sum(len(group.prompts) for _, group in left)
+    if lacking := missing(plan.folder, variants, groups):
+        lost = sum(len(group.prompts) for _, group in lacking)
         raise ValueError(
             f"{'; '.join(deaths) or 'Pictures were removed'}. {lost} pictures are missing: start again, what is stored is kept."
         )

@@ -52,6 +52,7 @@ def turns(
     for seed in range(seeds):
         for variant in variants:
             for batch in batches:
+                (pair.pack if batch == 1 else pair.unpack)()
                 yield variant, batch, _turn(opened[batch], variant, batch, seed, common) / batch
 
 

@@ -118,11 +118,6 @@ class JanusPair(LoadedPair):
     text: JanusPrompt
 
     @property
-    def side(self) -> int:
-        """See LoadedPair.side."""
-        return self.target_model.config.grid
-
-    @property
     def head(self) -> nn.Module:
         """See LoadedPair.head."""
         return self.target_model.generation_head

@@ -69,11 +69,6 @@ class LlamaGenPair(LoadedPair):
     text: Callable[[str], Conditioning]
 
     @property
-    def side(self) -> int:
-        """See LoadedPair.side."""
-        return self.target_model.config.grid
-
-    @property
     def head(self) -> nn.Module:
         """See LoadedPair.head."""
         return self.target_model.output

@@ -8,6 +8,7 @@ Shapes: B guidance branches, T codes of a pass, E entries (codes and new lines),
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +66,18 @@ class Layout:
     depth: Tensor  # (E,)
     ancestry: Tensor  # (E, E)
     ends: Tensor  # (T, 2) of each code, and the last entry before the next one
+
+
+class PassInputs(NamedTuple):
+    """What a pass depends on: its codes, the fields of its Layout, where committed entries end, and the pad of the unconditional branch."""
+
+    tokens: Tensor
+    source: Tensor
+    depth: Tensor
+    ancestry: Tensor
+    ends: Tensor
+    start: int | Tensor
+    pad: int | Tensor
 
 
 @lru_cache(256)
@@ -165,29 +178,20 @@ class LuminaTarget:
         """One pass over codes (T,), with the new lines that they call for; logits (T, V), hidden (B, T, 2, D)."""
         plan, start = layout(parents, self.done % self.grid, self.grid, self.rope.device), self.cache.committed
         self._nodes = plan.nodes
-        inputs = (tokens.to(self.rope.device), plan.source, plan.depth, plan.ancestry, plan.ends)
+        inputs = PassInputs(tokens.to(self.rope.device), plan.source, plan.depth, plan.ancestry, plan.ends, start, self.pad)
         if self.workspace is None:
-            return Step(*self._pass(None, *inputs, start, self.pad))
+            return Step(*self._pass(None, *inputs))
         span = self.cache.span(start + len(plan.source))
-        return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs, start, self.pad))
+        return Step(*self.workspace.graphs(partial(self._pass, span), ("extend", self.scale, span), *inputs))
 
-    def _pass(
-        self,
-        span: int | None,
-        tokens: Tensor,
-        source: Tensor,
-        depth: Tensor,
-        ancestry: Tensor,
-        ends: Tensor,
-        start: int | Tensor,
-        pad: int | Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Guided logits and features of a pass over the entries of a Layout, of which `source` … `ends` are the fields."""
-        position = CachePosition(start, span)
-        ids = torch.where(source < 0, self.ids.line, tokens[source] + self.ids.first)
-        rope, mask = self.rope_rows(depth + start, pad), self.visible(position.mask(ancestry), pad)
-        hidden = self.model(ids.expand(self.branches, -1), rope, mask, self.cache, position.slots(0, len(source)))
-        hidden = hidden[:, ends]
+    def _pass(self, span: int | None, *inputs: Tensor | int) -> tuple[Tensor, Tensor]:
+        """Guided logits and features of a pass. inputs: the fields of PassInputs."""
+        i = PassInputs(*inputs)
+        position = CachePosition(i.start, span)
+        ids = torch.where(i.source < 0, self.ids.line, i.tokens[i.source] + self.ids.first)
+        rope, mask = self.rope_rows(i.depth + i.start, i.pad), self.visible(position.mask(i.ancestry), i.pad)
+        hidden = self.model(ids.expand(self.branches, -1), rope, mask, self.cache, position.slots(0, len(i.source)))
+        hidden = hidden[:, i.ends]
         return guided(self.head(hidden[:, :, 1]), self.scale), hidden
 
     def keep(self, path: list[int]) -> None:

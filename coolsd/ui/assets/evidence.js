@@ -1,22 +1,22 @@
 // The chart of the Evidence tab: what relaxing buys to the right, what it costs upwards, every schedule a curve, told apart by ink and symbol.
 // A point shows its settings and three pictures; Enter or a click loads it into Generate. The last run on the page is a ghost among them.
 import { axisTicks, extent } from "./axes.js";
-import { fillTable, h, s, setText } from "./dom.js";
+import { symbol } from "./curves.js";
+import { fillTable, h, roomOf, s, setText } from "./dom.js";
 import { lastRun, onLastRun } from "./last_run.js";
 
 const SYMBOLS = ["disc", "square", "triangle", "diamond", "cross", "star", "down"];
 const DASHES = [null, "9 5", "2 5", "12 4 2 4"];
 const EM = 1.45; // letters' size to the distance of ticks
 
+// As `symbol` draws them, and more kinds; diamonds are full here.
 function mark(kind, x, y, r) {
   const path = (d, filled = true) => s("path", { class: filled ? "dot" : "dot stroke", d });
-  if (kind === "disc") return s("circle", { class: "dot", cx: x, cy: y, r });
-  if (kind === "square") return s("rect", { class: "dot", x: x - r, y: y - r, width: 2 * r, height: 2 * r });
-  if (kind === "triangle") return path(`M${x} ${y - 1.2 * r} l${1.15 * r} ${2 * r} h${-2.3 * r} z`);
   if (kind === "down") return path(`M${x} ${y + 1.2 * r} l${1.15 * r} ${-2 * r} h${-2.3 * r} z`);
   if (kind === "diamond") return path(`M${x} ${y - 1.35 * r} l${1.2 * r} ${1.35 * r} l${-1.2 * r} ${1.35 * r} l${-1.2 * r} ${-1.35 * r} z`);
   if (kind === "cross") return path(`M${x - r} ${y - r} l${2 * r} ${2 * r} m0 ${-2 * r} l${-2 * r} ${2 * r}`, false);
-  return path(`M${x - r} ${y} h${2 * r} M${x} ${y - r} v${2 * r} M${x - 0.7 * r} ${y - 0.7 * r} l${1.4 * r} ${1.4 * r} m0 ${-1.4 * r} l${-1.4 * r} ${1.4 * r}`, false);
+  if (kind === "star") return path(`M${x - r} ${y} h${2 * r} M${x} ${y - r} v${2 * r} M${x - 0.7 * r} ${y - 0.7 * r} l${1.4 * r} ${1.4 * r} m0 ${-1.4 * r} l${-1.4 * r} ${1.4 * r}`, false);
+  return symbol(kind, x, y, r);
 }
 
 // Rows of one label, in the order of what they buy. Curves with pictures are drawn boldly; where there are none, all are.
@@ -57,6 +57,7 @@ export function evidenceChart(value, load) {
   let lit = null; // label of the curve that the pointer or the focus is on
 
   const svg = s("svg", { class: "pareto", tabindex: 0, role: "application", "aria-roledescription": "chart" });
+  const room = roomOf(svg, () => draw());
   const legend = h("ul", { class: "pareto-legend", "aria-label": "Curves" });
   const [name, figures, loader] = [h("h3"), h("dl", { class: "figures" }), h("button", { type: "button", class: "load-point", onclick: () => load(chosen()) }, "Load into Generate")];
   const pictures = h("div", { class: "point-pictures" });
@@ -102,8 +103,7 @@ export function evidenceChart(value, load) {
   }
 
   function frame() {
-    const { clientWidth: width, clientHeight: height } = svg;
-    const em = parseFloat(getComputedStyle(svg).fontSize);
+    const { width, height, em } = room();
     const all = curves.flatMap((curve) => curve.points);
     const ghost = ghostHere();
     const [x0, x1] = extent([...all.flatMap(({ columns }) => columns[gain].mean), ...(ghost ? [ghost.gain] : [])]);
@@ -120,7 +120,7 @@ export function evidenceChart(value, load) {
   }
 
   function draw() {
-    if (!svg.clientWidth) return; // on a hidden tab
+    if (!room().width) return; // on a hidden tab
     const place = frame();
     const words = (x, y, text, anchor = "middle", css = "") => s("text", { x, y, "text-anchor": anchor, class: css }, text);
     const parts = [];
@@ -201,7 +201,6 @@ export function evidenceChart(value, load) {
     const curve = (at.curve + step[0] + curves.length) % curves.length;
     choose(curve, Math.max(0, Math.min(curves[curve].points.length - 1, at.point + step[1])), true);
   });
-  new ResizeObserver(draw).observe(svg);
   onLastRun(draw);
   rebuild();
   return node;

@@ -55,7 +55,6 @@ export function stage(options) {
     row.dataset.count = count;
   }
 
-
   function viewOf(one, state) {
     const rounds = player.rounds(state.player, one.trace);
     const { position, clock } = state.player;

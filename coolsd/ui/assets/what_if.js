@@ -1,4 +1,4 @@
-// What another schedule would have done on the rounds of a run: predicted from the drafted tokens alone, as what_if.py does. Pure.
+// What another schedule would have done on the rounds of a run: predicted from the drafted tokens alone. Pure.
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 

@@ -1,4 +1,4 @@
-"""What another schedule would have done on the rounds of a run: predicted from the drafted tokens alone, no model is run.
+"""What another schedule would have done on the rounds of a run: what ui/assets/what_if.js is held against; no model is run.
 
 A round's trace holds p(x) and q(x) of every drafted token, also of those behind a rejection. With f_i = min(1, ω_i p/q) position i is
 reached with probability Π_{j<i} f_j, and as the tokens were drawn from q, [f - p/q]_+ of the drafted token is on average Σ [q f - p]_+:
@@ -8,14 +8,13 @@ the bias that the step spends (derived). So acceptance, tokens a call and bias f
 KL needs more of a row than one token, so that it is an estimate (derived). With D the bias of a step and TV its p and q's distance, what is
 emitted is p - (1 - s)(p - q) where q < p, s = 1 - D / TV; there KL's first order is -D, and the rest is of second order in 1 - s, for which
 the position's mean stands. On recorded rows of meadow it comes out 10 to 14 % below the exact figure. Steps with ω up to 1 are exact: 0.
-assets/what_if.js of the page does the same.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
-from .trace import Round
+from coolsd.trace import Round
 
 
 @dataclass(frozen=True)
