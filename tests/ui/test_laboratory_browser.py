@@ -162,6 +162,12 @@ def test_evidence_is_one_chart_with_its_pictures_that_fits_every_screen(lab, sch
     after = lab.locator(".point-card h3").inner_text()
     assert after != before
     assert after in lab.locator(".pareto-box [role=status]").inner_text().replace(", δ", ": δ")
+    covered = """() => [...document.querySelectorAll('.pareto .point .touch')].filter((n) => {
+        const box = n.getBoundingClientRect();
+        const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+        return top?.closest('.pareto') && !top.closest('.point');
+    }).length"""
+    assert lab.evaluate(covered) == 0, "a curve lies between the pointer and another one's point"
     pictured = any(row.thumbnails for row in evidence_tab.shipped().evidence.rows)
     assert lab.locator(".point-pictures img").count() == (3 if pictured else 0)
     assert pictured or "No pictures are stored" in lab.locator(".point-card").inner_text()
