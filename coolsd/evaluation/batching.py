@@ -202,13 +202,13 @@ class PassBatcher:
         for run in neighbours(chosen):
             try:
                 with torch.inference_mode():  # the thread that a last one's end has woken is not in it
-                    self._run(run)
+                    self.run_pass(run)
             except BaseException as error:
                 for request in run:
                     request.error = error
         self._turn.notify_all()
 
-    def _run(self, run: list[PassRequest]) -> None:
+    def run_pass(self, run: list[PassRequest]) -> None:
         """One call for lanes that lie side by side, whose caches are one slice."""
         first = run[0]
         if len(run) == 1:

@@ -116,7 +116,7 @@ class LoadedPair(ABC):
         self.tokenizer.vqvae.to(device)
         self.asleep = on_zero_gpu() and torch.device(device).type == "cuda"
         if not self.asleep:
-            self._prepare()
+            self.prepare()
         return self
 
     def pack(self) -> None:
@@ -132,7 +132,7 @@ class LoadedPair(ABC):
         """On ZeroGPU, in a process that has got a GPU: make there what depends on it, once. Views would come apart on the way there."""
         if self.asleep:
             self.asleep = False
-            self._prepare()
+            self.prepare()
             device = next(self.target_model.parameters()).device
             self.environment["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
@@ -141,7 +141,7 @@ class LoadedPair(ABC):
         self._make_tables()
         self.workspaces = None
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """What depends on the device: joined weights, tables, and on a GPU workspaces, in which passes have static shapes and are recorded.
 
         COOLSD_GRAPHS=0 records nothing, where recording costs a new process more than it saves.

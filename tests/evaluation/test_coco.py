@@ -123,7 +123,7 @@ def test_other_settings_weights_or_dtype_have_another_folder(folder):
     def names(*more):
         words = ["eval", "coco", "--captions", "x.json", "--target", str(folder / "tiny"), "--device", "cpu", "--methods", "coolsd", *more]
         args = cli.build_parser().parse_args(words)
-        return [variant.folder for variant in command.variants_of(args, command._plan(args))]
+        return [variant.folder for variant in command.variants_of(args, command.plan_of(args))]
 
     changed = [names(), *(names(*more.split()) for more in ("--nu 0.6", "--dtype bfloat16", "--batch 4", "--top-k 5", "--clamp"))]
     changed.append(names("--files", f"vq={folder / 'inception.pt'}"))
@@ -172,10 +172,10 @@ def test_a_pair_with_the_gpus_passes_is_batched_too(method):
 
 def test_passes_do_not_depend_on_which_thread_comes_first(monkeypatch):
     def lanes_of_passes() -> list:
-        pair, lanes, run = batched(tiny_pair(), 5), [], PassBatcher._run
-        monkeypatch.setattr(PassBatcher, "_run", lambda self, group: lanes.append([one.lane for one in group]) or run(self, group))
+        pair, lanes, run = batched(tiny_pair(), 5), [], PassBatcher.run_pass
+        monkeypatch.setattr(PassBatcher, "run_pass", lambda self, group: lanes.append([one.lane for one in group]) or run(self, group))
         pair.workspaces.map(lambda seed: tokens(pair, "eagle1", seed=seed), range(5))
-        monkeypatch.setattr(PassBatcher, "_run", run)
+        monkeypatch.setattr(PassBatcher, "run_pass", run)
         return lanes
 
     assert lanes_of_passes() == lanes_of_passes()
@@ -310,8 +310,8 @@ def test_bench_times_pictures_decoded_at_once(monkeypatch, tmp_path, capsys):
     from coolsd.evaluation.speed import cli as speed
 
     monkeypatch.setattr(speed, "chosen_pair", lambda args: tiny_pair())
-    lanes, run = [], PassBatcher._run
-    monkeypatch.setattr(PassBatcher, "_run", lambda self, group: lanes.append(len(group)) or run(self, group))
+    lanes, run = [], PassBatcher.run_pass
+    monkeypatch.setattr(PassBatcher, "run_pass", lambda self, group: lanes.append(len(group)) or run(self, group))
     words = ["bench", "--batch", "1", "3", "--methods", "ar", "--seeds", "2", "--json", str(tmp_path / "b.json")]
     assert cli.main(words) == 0, capsys.readouterr().err
     rows = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["rows"]

@@ -34,7 +34,7 @@ def arguments(folder: Path):
 
 def jobs_of(folder: Path):
     args = arguments(folder)
-    plan = command._plan(args)
+    plan = command.plan_of(args)
     prompts = read_prompts(args.captions, args.prompts)
     return plan, missing(folder, command.variants_of(args, plan), groups_of(prompts, args.batch, args.limit))
 

@@ -87,5 +87,5 @@ def test_graphs_can_be_switched_off(monkeypatch, graphs):
     monkeypatch.setattr(type(tiny), "_make_tables", lambda self: None)
     monkeypatch.setattr(pair, "Workspaces", lambda caches, record: record)
     monkeypatch.setattr(type(tiny.target_model), "parameters", lambda self: iter([type("Cuda", (), {"device": torch.device("cuda")})()]))
-    tiny._prepare()
+    tiny.prepare()
     assert (tiny.workspaces is None) == (graphs == "0")

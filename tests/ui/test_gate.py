@@ -170,7 +170,7 @@ def test_runs_nobody_listens_to_take_no_place(backend, demo, client):
         assert client.post("/gradio_api/queue/join", json=body).status_code == 200
     began, most = time.monotonic(), 0
     while time.monotonic() - began < 1:
-        most = max(most, len(backend.run_queue._line))
+        most = max(most, backend.run_queue.length)
         time.sleep(0.02)
     assert most == 0
 

@@ -116,7 +116,8 @@ def weights_mark(plan: Plan) -> str:
     return digest("\n".join(parts), digits=12)
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def plan_of(args: argparse.Namespace) -> Plan:
+    """What workers need of a command line, with its defaults."""
     device = args.device or best_device()
     dtype = args.dtype or ("float32" if device == "cpu" else "bfloat16")
     return Plan(args.target, tuple(args.files), device, dtype, args.batch, forced_threads() or 1, args.folder)
@@ -228,7 +229,7 @@ def command_line(args: argparse.Namespace) -> str:
 def coco(args: argparse.Namespace) -> None:
     """Decode what is missing, each process its share; then the first one measures and writes."""
     _refuse(args)
-    plan, every = _plan(args), read_prompts(args.captions, args.prompts)
+    plan, every = plan_of(args), read_prompts(args.captions, args.prompts)
     variants = variants_of(args, plan)
     groups, prompts = groups_of(every, args.batch, args.limit), every[: args.limit]
     launch = this_launch()
