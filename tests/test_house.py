@@ -135,3 +135,10 @@ def test_no_json_that_is_written_can_hold_what_is_none():
         calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and ast.unparse(node.func) == "json.dumps"]
         for call in calls if name != "coolsd.ui.gate" else ():
             assert any(word.arg == "allow_nan" for word in call.keywords), f"{name}, line {call.lineno}: json.dumps(…, allow_nan=False)"
+
+
+def test_what_tests_share_lies_in_helpers():
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        names = [a.name for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Import) for a in n.names]
+        names += [n.module or "" for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.ImportFrom)]
+        assert not [name for name in names if name.startswith("test_")], f"{path.name} imports another file of tests"

@@ -4,11 +4,11 @@ from collections import Counter
 from itertools import permutations, product
 
 import pytest
-import test_trees
 import torch
+import toy_trees
 from tables import FAILS, PASSES, Toy, chi_square, completing
-from test_trees import HORIZON, SHAPES, VOCABULARY, drafted, enumerate_tree, p_row, q_row
 from toy import ToyPair
+from toy_trees import HORIZON, SHAPES, VOCABULARY, drafted, enumerate_tree, p_row, q_row
 
 from coolsd import generate, traversal, trees
 from coolsd.sampling import uniforms
@@ -88,7 +88,7 @@ SMALL = {name: SHAPES[name] for name in ("chain", "wide", "root")} | {"deep": tr
 
 @pytest.mark.parametrize(("name", "seed"), [*((name, 31) for name in SMALL), ("deep", 2)])
 def test_every_tree_is_exact_and_accepts_no_fewer_than_sibling_by_sibling(name, seed, monkeypatch):
-    monkeypatch.setattr(test_trees, "TOY", Toy.make(VOCABULARY, seed))
+    monkeypatch.setattr(toy_trees, "TOY", Toy.make(VOCABULARY, seed))
     law, accepted = enumerated(SMALL[name])
     for path in product(range(VOCABULARY), repeat=HORIZON):
         exact = float(torch.stack([p_row(path[:i])[x] for i, x in enumerate(path)]).prod())
